@@ -1,11 +1,11 @@
-# bertbench in a container whose entry point is run_and_time.sh.
-#   make image                                                                    on NVIDIA's PyTorch container
+# An image of bertbench; its entry point is run_and_time.sh.
+#   make image                                                                    based on NVIDIA's PyTorch container
 #   docker build --target cpu --tag bertbench:cpu --build-arg FROM_IMAGE_NAME=python:3.11-slim-bookworm .
 #   docker run --rm bertbench:cpu                                                 the demo
 #   docker run --rm --gpus all --ipc=host -v DATA:/data:ro -v RUNS:/runs bertbench dgxa100_n1
-# The base brings Python 3.11 or newer with venv. What it has is used as it is, torch and numpy above all (NVIDIA's torch
-# has its own cuDNN, NCCL and kernels); the rest is installed. PIP_INDEX_URL and the like may be given as build arguments.
-# The base is PyTorch 2.12 for CUDA 13.2. Its digest stands for all its platforms; a tag alone can move.
+# The base image must have Python 3.11 or newer with venv. We keep the packages that it has, above all torch and numpy,
+# because NVIDIA's torch has its own cuDNN, NCCL and kernels. We install the rest. PIP_INDEX_URL and the like may be given
+# as build arguments. The default base has PyTorch 2.12 for CUDA 13.2. Its digest covers all platforms; a tag can move.
 ARG FROM_IMAGE_NAME=nvcr.io/nvidia/pytorch:26.05-py3@sha256:222d8b18e671be5c3ef91cb41727a2572a0b23f59ded6c39f373a96946f6f2ba
 FROM ${FROM_IMAGE_NAME} AS installed
 
@@ -16,7 +16,7 @@ ARG USER_ID=1000
 
 WORKDIR /workspace/bertbench
 
-# First what changes rarely: the environment. The container's own torch stays visible in it.
+# The environment comes first, because it changes rarely. The base image's torch stays visible in it.
 COPY pyproject.toml constraints.txt ./
 COPY benchmarks/bert/launch/requirements.py benchmarks/bert/launch/
 RUN python3 -m venv --system-site-packages .venv \
@@ -30,11 +30,12 @@ RUN .venv/bin/pip install --no-cache-dir --no-deps --no-build-isolation --editab
     && (getent passwd "${USER_ID}" || useradd --uid "${USER_ID}" --create-home bertbench) \
     && chown "${USER_ID}" /data /runs
 
-# What runs record: there is no git in the image. `make image` gives it, with -dirty for changes that no commit holds.
+# The commit that runs record, because the image has no git. `make image` sets it, with -dirty for uncommitted changes.
 ARG COMMIT=""
 ENV BERTBENCH_COMMIT=$COMMIT DATADIR=/data LOGDIR=/runs PATH=/workspace/bertbench/.venv/bin:$PATH
 USER ${USER_ID}
-# The demo's data are made of the documentation that Python carries: half a minute, and `docker run` needs no network.
+# The demo's data come from Python's own documentation. Preparing them takes half a minute, and `docker run` then needs no
+# network.
 RUN bertbench data prepare --system cpu_demo
 ENTRYPOINT ["/workspace/bertbench/run_and_time.sh"]
 CMD ["cpu_demo"]
@@ -42,6 +43,6 @@ CMD ["cpu_demo"]
 FROM installed AS cpu
 
 FROM installed AS gpu
-# NVIDIA's own entry point first: it sets up CUDA's compatibility libraries for an older driver.
+# NVIDIA's own entry point comes first: it sets up CUDA's compatibility libraries for an older driver.
 ENTRYPOINT ["/opt/nvidia/nvidia_entrypoint.sh", "/workspace/bertbench/run_and_time.sh"]
 CMD ["cpu_demo"]

@@ -1,18 +1,18 @@
-"""Judge MLPerf Training logs of BERT, of any origin, and submission packages.
+"""Judge MLPerf Training logs of BERT from any program, and submission packages.
 
-It only reads files and needs neither torch nor bertbench. `python -m compliance --help` explains the command line.
-The layers, from the lowest: `read` (logs, safely), `official` (MLCommons' programs), `rules` (what decides) and `ask`
-(what a reviewer might ask), `judge` (one log), `package` (the runs of a result, a submission), `text`. Other programs
-import `compliance.read`, and the functions here.
+This package only reads files, and needs neither torch nor bertbench. `python -m compliance --help` explains the command
+line. Its layers, from the lowest: `read` (reads logs safely), `official` (MLCommons' programs), `rules` (decide the
+verdict) and `ask` (questions of a reviewer), `judge` (one log), `package` (the runs of a result, and a submission),
+`text` (the output). Other programs import `compliance.read` and the functions in this file.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from compliance.official import DEFAULT_RULESET as DEFAULT_RULESET  # one of the names for other programs
+from compliance.official import DEFAULT_RULESET as DEFAULT_RULESET  # for other programs
 
-# Each function loads its package when it is called: `import compliance.read.log` needs none of the others.
+# Each function imports its package when it is called, because `import compliance.read.log` needs no other package.
 if TYPE_CHECKING:
     from compliance.judge import Judgement
     from compliance.official.tools import Convergence
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 def judge_log(path: Path, ruleset: str | None = None, division: str | None = None, strict: bool = False) -> "Judgement":
-    """Judge one log, by a ruleset or by the one that the log says it is of.
+    """Judge one log under the given ruleset, or else under the one that the log indicates.
 
-    `division`: the one that the log must have. `strict`: missing evidence fails the log. Raises nothing: a path that is
-    no log is a verdict, cannot-judge.
+    `division` is the one that the log must be in. With `strict`, missing evidence fails the log. Raises nothing: if the
+    path isn't a log, the verdict is cannot-judge.
     """
     from compliance import judge  # noqa: PLC0415 - as above
 
@@ -35,10 +35,10 @@ def judge_log(path: Path, ruleset: str | None = None, division: str | None = Non
 def judge_logs(
     path: Path, ruleset: str | None = None, division: str | None = None, strict: bool = False
 ) -> "list[Judgement]":
-    """Judge the log at a path, or all result_*.txt of a folder at any level, each and with its folder's runs together.
+    """Judge the log at a path, or each result_*.txt below a folder, and compare the runs of each folder.
 
-    Arguments as for `judge_log`. Raises CannotJudge if nothing is at the path, if a folder has no log, and for a
-    ruleset or a division that doesn't exist.
+    The arguments are those of `judge_log`. Raises CannotJudge if there is nothing at the path, if a folder has no log,
+    and for a ruleset or a division that doesn't exist.
     """
     from compliance import judge  # noqa: PLC0415 - as above
 
@@ -46,14 +46,14 @@ def judge_logs(
 
 
 def asked_together(judgements: "Sequence[Judgement]") -> "list[Judgement]":
-    """Return the judgements of one folder's runs with the questions about them together; their verdicts stay."""
+    """Return the judgements of one folder's runs, with the questions that compare the runs; no verdict changes."""
     from compliance import judge  # noqa: PLC0415 - as above
 
     return judge.asked_together(judgements)
 
 
 def judge_result(folder: Path, ruleset: str | None = None) -> "Result":
-    """Judge the runs of results/<system>/<benchmark>, each and together, by the description in the same package.
+    """Judge the runs in results/<system>/<benchmark>, alone and together, with the description in the same package.
 
     Raises CannotJudge if there is no such folder.
     """
@@ -63,7 +63,10 @@ def judge_result(folder: Path, ruleset: str | None = None) -> "Result":
 
 
 def judge_package(root: Path, ruleset: str | None = None, strict: bool = False) -> "PackageJudgement":
-    """Judge the package in a folder; `strict`: missing evidence fails it. Raises CannotJudge if it has no results/."""
+    """Judge the package in a folder. With `strict`, missing evidence fails it.
+
+    Raises CannotJudge if the folder has no results/.
+    """
     from compliance.package import package  # noqa: PLC0415 - as above
 
     return package.judge_package(root, ruleset, strict)
@@ -77,21 +80,21 @@ def package_text(judgement: "PackageJudgement") -> str:
 
 
 def rulesets() -> tuple[str, ...]:
-    """Return the rulesets under which a log of BERT can pass, the oldest first."""
+    """Return the rulesets under which a log of BERT can pass, oldest first."""
     from compliance.official import ruleset  # noqa: PLC0415 - as above
 
     return ruleset.accepted_rulesets()
 
 
 def runs_per_result(benchmark: str) -> int:
-    """Return the number of runs that make a result."""
+    """Return the number of runs that make up a result."""
     from compliance.official import tools  # noqa: PLC0415 - as above
 
     return tools.runs_per_result(benchmark)
 
 
 def convergence(runs: "Sequence[Converged]", ruleset: str, reference: str | None = None) -> "Convergence":
-    """Judge samples to converge by the official RCP checker's points, or by `reference`, JSON in their form."""
+    """Judge samples to converge against the official RCP checker's points, or against `reference`, the same in JSON."""
     from compliance.official import tools  # noqa: PLC0415 - as above
 
     return tools.convergence(runs, ruleset, reference)

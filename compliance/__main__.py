@@ -1,7 +1,7 @@
 """`python -m compliance PATH...`: judge each log; `python -m compliance package DIR`: judge a submission.
 
-`python -m compliance rules`: list what decides, and what is asked.
-Exit code 0 all pass, 1 some fail, 2 some cannot be judged, or the arguments are wrong.
+`python -m compliance rules`: list the rules and the questions.
+The exit code is 0 if all logs pass, 1 if some fail, and 2 if some cannot be judged or the arguments are wrong.
 """
 
 import argparse
@@ -26,14 +26,14 @@ from compliance.rules.rule import Unchecked
 from compliance.streams import guarded, open_standard_streams
 
 _COMMAND = "judge"
-"""What --json calls this program, by either of its names."""
+"""Name of this program in --json output, under whichever name it was started."""
 _EXIT_CODES: dict[Overall, int] = {"pass": 0, "fail": 1, "cannot-judge": 2}
 _LOGS_A_PROCESS = 50
-"""Of fewer logs, another process costs more than it saves."""
+"""With fewer logs, another process takes more time than it saves."""
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line, and with --json an object too."""
+    """A parser that reports an error in one line, and with --json as an object, too."""
 
     asks_for_json = False
 
@@ -48,9 +48,9 @@ class _Parser(argparse.ArgumentParser):
 def main(arguments: list[str] | None = None, program: str = "python -m compliance") -> int:
     """Judge the logs at the given paths, or run a subcommand; return the exit code. `program` is its name in help."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    if isinstance(sys.stdout, io.TextIOWrapper):  # an ASCII-only terminal shows other letters as escapes
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal that knows only ASCII shows other letters as escapes
         sys.stdout.reconfigure(errors="backslashreplace")
-    if arguments[:1] == ["rules"]:  # give a log of that name as ./rules
+    if arguments[:1] == ["rules"]:  # a log of this name can be given as ./rules
         return _list_rules(arguments[1:], program)
     asks_for_package = arguments[:1] == ["package"]
     options = _parsed(arguments[1:] if asks_for_package else arguments, program)
@@ -58,7 +58,7 @@ def main(arguments: list[str] | None = None, program: str = "python -m complianc
     names_package = len(paths) == 1 and is_package(paths[0]) and not options.division
     if asks_for_package or names_package:
         if options.division or len(paths) > 1:
-            message = "package: found --division or several folders; expected one package"
+            message = "package: found --division or several folders; give one package, without --division"
             print(message, file=sys.stderr)
             if options.json:
                 print(error_json(_COMMAND, message, 2))
@@ -67,7 +67,7 @@ def main(arguments: list[str] | None = None, program: str = "python -m complianc
     missing = [path for path in paths if _is_missing(path)]
     if missing:
         names = ", ".join(map(str, missing))
-        message = f"{names}: found nothing there; give a log, a folder of logs, a package, or - for standard input"
+        message = f"{names}: no such file or folder; give a log, a folder of logs, a package, or - for standard input"
         print(printable(message), file=sys.stderr)
         if not options.json:
             options.paths = [path for path in paths if path not in missing]
@@ -106,13 +106,13 @@ def _logs(options: argparse.Namespace) -> int:
 
 
 def _said_of_all(judgements: Sequence[Judgement]) -> list[Unchecked]:
-    """Return what couldn't be checked in any log of a folder, to be printed once, after the logs."""
+    """Return what couldn't be checked in any of a folder's logs: it is printed once, after all logs."""
     common = set.intersection(*(set(judgement.not_applied) for judgement in judgements))
     return [unchecked for unchecked in judgements[0].not_applied if unchecked in common]
 
 
 def _package(root: Path, options: argparse.Namespace) -> int:
-    from compliance.package.package import judge_package  # noqa: PLC0415 - official tools that a log doesn't need
+    from compliance.package.package import judge_package  # noqa: PLC0415 - imports official tools; logs don't need them
 
     try:
         judgement = judge_package(root, options.ruleset, options.strict)
@@ -128,14 +128,15 @@ def _package(root: Path, options: argparse.Namespace) -> int:
 
 
 def _list_rules(arguments: list[str], program: str) -> int:
-    parser = _Parser(prog=f"{program} rules", description="List the rules that decide, and the questions that don't.")
-    parser.add_argument("--json", action="store_true", help="print one JSON object, with rules and questions")
+    description = "List the rules, which decide the verdict, and the questions, which don't."
+    parser = _Parser(prog=f"{program} rules", description=description)
+    parser.add_argument("--json", action="store_true", help="print a JSON object with the rules and the questions")
     parser.asks_for_json = "--json" in arguments
     if parser.parse_args(arguments).json:
         content = {"rules": [rule.as_json() for rule in RULES], "questions": [topic.as_json() for topic in TOPICS]}
         print(answer_json(_COMMAND, content))
         return 0
-    lines = [*text.rules_table(RULES), "Questions, which decide nothing"]
+    lines = [*text.rules_table(RULES), "Questions, which never change a verdict"]
     for topic in TOPICS:
         lines += [f"  {topic.id}: {topic.asks}", f"    usual: {topic.usual}"]
     print(text.printed(lines))
@@ -159,9 +160,9 @@ def argument_parser(program: str) -> _Parser:
     rounds = accepted_rulesets()
     parser = _Parser(
         prog=program,
-        description="Judge MLPerf Training logs of BERT, or a package. `bertbench compare A B` compares logs.",
+        description="Check whether MLPerf Training logs of BERT, or a submission package, follow MLPerf's rules.",
         epilog=f"`{program} rules` lists the rules, which decide the verdict, and the questions, which don't. "
-        f"`{program} package DIR` judges a package.",
+        f"`{program} package DIR` judges a package. To compare two logs, use `bertbench compare A B`.",
     )
     parser.add_argument(
         "paths", nargs="+", type=Path, metavar="PATH",
@@ -169,12 +170,16 @@ def argument_parser(program: str) -> _Parser:
     )  # fmt: skip
     parser.add_argument(
         "--ruleset", type=_ruleset, metavar="R",
-        help=f"rules to judge by: {', '.join(rounds)} (default: the log's or the package's own if it says which, "
-        f"otherwise {DEFAULT_RULESET})",
+        help=f"round of the rules to judge by: {', '.join(rounds)} (default: the round that the log or the package "
+        f"indicates, otherwise {DEFAULT_RULESET})",
     )  # fmt: skip
-    parser.add_argument("--division", choices=("closed", "open"), help="division that the logs must have")
-    parser.add_argument("--strict", action="store_true", help="fail a log that lacks evidence which the rules ask for")
-    parser.add_argument("--json", action="store_true", help="print one JSON array with an object per log")
+    parser.add_argument("--division", choices=("closed", "open"), help="division that the logs must be in")
+    parser.add_argument(
+        "--strict", action="store_true", help="also fail a log or package that lacks evidence that the rules ask for"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print JSON: an array with an object per log, or one object for a package"
+    )
     return parser
 
 
@@ -185,7 +190,7 @@ def _judged(paths: Sequence[Path], options: argparse.Namespace) -> Iterator[Judg
     if processes < 2:
         yield from map(_job, jobs)
         return
-    from concurrent.futures import ProcessPoolExecutor  # noqa: PLC0415 - costs 20 ms, which ten logs don't need
+    from concurrent.futures import ProcessPoolExecutor  # noqa: PLC0415 - takes 20 ms, and ten logs don't need it
 
     with ProcessPoolExecutor(processes) as pool:
         yield from pool.map(_job, jobs, chunksize=16)

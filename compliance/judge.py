@@ -1,4 +1,4 @@
-"""Judge one log: by the official checker and by the rules, which decide; and ask what a reviewer might ask."""
+"""Judge one log by the official checker and by the rules, and collect the questions that a reviewer might ask."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -32,25 +32,26 @@ from compliance.rules.rule import OLDEST_TEXT, Breach, Fault, Rule, Unchecked
 Overall = Literal["pass", "fail", "cannot-judge"]
 _SHOWN_FACTS = ("benchmark", "division", "time_to_train_s", "best_accuracy")
 _MOST_OF_A_RULE = 5
-"""Breaches shown for each rule: a broken writer can break one on every line."""
+"""Most breaches shown per rule: a faulty logger can break a rule on every line."""
 _MOST_EVENTS = 5_000
-"""Events of a key that are kept of many logs; a run has some tens of evaluations."""
+"""Most events kept per key where many logs are judged; a run has some tens of evaluations."""
 _EXPLAINED_BY = {"eval_accuracy": "target", checker.PARSING_ERRORS: "record"}
-"""Messages of the official checker without a line, by key or text, and the rule that says the same with one."""
+"""Messages of the official checker that name no line, by key or text; the rule reports the same fault with its line."""
 _KEPT = frozenset(
     (
         *ask.settings.KEYS, "submission_platform", "submission_org", "submission_division", "submission_benchmark",
         "submission_status", "seed", "run_start", "run_stop", "eval_accuracy", "train_samples", "not_a_result",
     )
 )  # fmt: skip
-"""Keys whose events are kept of many logs: what a result's rules and questions need."""
+"""Keys whose events are kept where many logs are judged: those that the rules and questions about a result need."""
 
 
 @dataclass(frozen=True)
 class Judgement:
     """The verdict on one log; `facts` is None if the log cannot be judged.
 
-    Only `breaches` decide, and with --strict the missing evidence in `not_applied`. `questions` never do.
+    Only `breaches` decide the verdict, and with --strict also the missing evidence in `not_applied`. `questions` never
+    do.
     """
 
     path: Path
@@ -61,14 +62,14 @@ class Judgement:
     questions: tuple[Question, ...] = ()
     not_applied: tuple[Unchecked, ...] = ()
     hint: str | None = None
-    """Which ruleset fits better, if the log lacks keys of the one that it was judged by."""
+    """The ruleset that fits better, if the log lacks keys of the one that was applied."""
 
     def kept(self) -> "Judgement":
-        """Return this judgement with the facts that a result needs, small enough for many logs in memory."""
+        """Return this judgement with only the facts that a result needs, so that many of them fit into memory."""
         return replace(self, facts=self.facts and self.facts.only(_KEPT, _MOST_EVENTS))
 
     def asked(self, questions: Iterable[Question]) -> "Judgement":
-        """Return this judgement with more questions; its verdict stays."""
+        """Return this judgement with more questions; the verdict doesn't change."""
         return replace(self, questions=(*self.questions, *questions))
 
     def as_json(self) -> dict[str, Any]:
@@ -88,9 +89,9 @@ class Judgement:
 def judge_log(
     path: Path, by_ruleset: str | None = None, division: str | None = None, strict: bool = False
 ) -> Judgement:
-    """Return the verdict on one log: under a ruleset, or under the one that the log says it is of.
+    """Return the verdict on one log, under the given ruleset or else under the one that the log indicates.
 
-    `division` is the one that the log must have. With `strict`, missing evidence fails the log.
+    `division` is the one that the log must be in. With `strict`, missing evidence fails the log.
     """
     try:
         with open_plain(path) as stream:
@@ -134,11 +135,11 @@ def _line(breach: Breach) -> int:
 
 
 def judge_logs(path: Path, ruleset: str | None, division: str | None, strict: bool) -> list[Judgement]:
-    """Return the verdicts on a log, or on a folder's; see `compliance.judge_logs`."""
+    """Return the verdicts on a log, or on the logs in a folder; see `compliance.judge_logs`."""
     if ruleset is not None and ruleset not in accepted_rulesets():
         raise CannotJudge(f"ruleset {ruleset!r}: {refused_ruleset(ruleset)}")
     if division is not None and division not in DIVISIONS:
-        raise CannotJudge(f"division {division!r}: expected {' or '.join(DIVISIONS)}; give one of them")
+        raise CannotJudge(f"division {division!r}: expected {' or '.join(DIVISIONS)}")
     singly = (judge_log(log, ruleset, division, strict).kept() for log in find_logs(path))
     judgements: list[Judgement] = []
     for _, of_folder in groupby(singly, key=lambda judgement: judgement.path.parent):
@@ -147,7 +148,7 @@ def judge_logs(path: Path, ruleset: str | None, division: str | None, strict: bo
 
 
 def runs_compared(judgements: Iterable[Judgement], strict: bool) -> list[Judgement]:
-    """Return the judgements of one folder's logs, its runs with what is asked of them together; others come last."""
+    """Return the judgements of one folder's logs: its runs, compared with each other, and then other logs."""
     runs: list[Judgement] = []
     other_logs: list[Judgement] = []
     for judgement in judgements:
@@ -157,16 +158,16 @@ def runs_compared(judgements: Iterable[Judgement], strict: bool) -> list[Judgeme
 
 
 def asked_together(judgements: Sequence[Judgement]) -> list[Judgement]:
-    """Return the judgements of a result's runs with the questions about them together; their verdicts stay."""
+    """Return the judgements of a result's runs, with the questions that compare the runs; no verdict changes."""
     runs = [NamedRun(log.path.name, log.facts) for log in judgements if log.facts is not None]
     questions = ask.about_runs(runs)
     return [log if log.facts is None else log.asked(questions.get(log.path.name, [])) for log in judgements]
 
 
 def seeds_compared(judgements: Sequence[Judgement], strict: bool) -> list[Judgement]:
-    """Return the judgements of logs of one folder, noting closed ones with another's seed.
+    """Return the judgements of one folder's logs, with a note on each closed log that has the seed of another.
 
-    Whether the folder is one result isn't known: only in a package the rule decides.
+    The rule decides only in a package: it isn't known whether the logs of a folder belong to one result.
     """
     closed = {
         judgement.path.name: judgement.facts
@@ -179,13 +180,13 @@ def seeds_compared(judgements: Sequence[Judgement], strict: bool) -> list[Judgem
         if judgement.facts is None or judgement.path.name not in equal:
             with_seeds.append(judgement)
             continue
-        reason = f"{equal[judgement.path.name]}, which the runs of a result may not; judge their package"
+        reason = f"{equal[judgement.path.name]}; the runs of a result may not share a seed, so judge them as a package"
         with_seeds.append(_with_missing_evidence(judgement, SEEDS.unchecked(reason), strict))
     return with_seeds
 
 
 def _with_missing_evidence(judgement: Judgement, missing: Unchecked, strict: bool) -> Judgement:
-    """Return a judgement that notes what is missing; with `strict` a log that passed fails for it."""
+    """Return a judgement that notes missing evidence; with `strict`, a log that passed now fails."""
     fails = strict and judgement.verdict == "pass"
     return replace(
         judgement,
@@ -216,12 +217,12 @@ def apply_rules(case: Case) -> tuple[list[Breach], list[Unchecked]]:
 
 def _reason(rule: Rule, by_ruleset: str) -> str:
     if by_ruleset < OLDEST_TEXT:
-        return f"the judge knows the text of rounds from {OLDEST_TEXT} on, and its checker has no such check"
-    return f'not in round {by_ruleset}; "{rule.source.section}" has it in {rule.rounds}'
+        return f"the judge knows the rules' text from {OLDEST_TEXT} on, and the checker of this round has no such test"
+    return f'not a rule in round {by_ruleset}; "{rule.source.section}" has it in rounds {rule.rounds}'
 
 
 def _shown(rule: Rule, faults: Sequence[Fault]) -> list[Breach]:
-    """Return the first breaches of a rule; the last of many says how many more there are."""
+    """Return the first breaches of a rule; if there are more, the last one shown says how many."""
     shown = [rule.breach(fault.found, fault.expected, fault.line) for fault in faults[:_MOST_OF_A_RULE]]
     more = len(faults) - len(shown)
     if more:
@@ -230,7 +231,7 @@ def _shown(rule: Rule, faults: Sequence[Fault]) -> list[Breach]:
 
 
 def _official_breaches(verdict: checker.OfficialVerdict, facts: RunFacts, ours: Sequence[Breach]) -> list[Breach]:
-    """Return the official checker's messages as breaches, but for those that a rule already explains."""
+    """Return the official checker's messages as breaches, except for those that a rule already explains."""
     lines = {breach.line for breach in ours if breach.line is not None}
     broken = {breach.rule.id for breach in ours}
     breaches = []
@@ -241,10 +242,10 @@ def _official_breaches(verdict: checker.OfficialVerdict, facts: RunFacts, ours: 
             is_explained = message.line in lines
         if is_explained:
             continue
-        expected = message.test or f"what ruleset {verdict.ruleset} asks for"
+        expected = message.test or f"what ruleset {verdict.ruleset} requires"
         place = checker.place_of_rule(verdict.ruleset, facts.division, message.key)
         if place:
-            expected += f" ({place})"
+            expected += f", by {place}"
         text = message.text if count == 1 else f"{message.text}, {count:,} times"
         breaches.append(OFFICIAL.breach(text, expected, message.line))
     return breaches

@@ -1,4 +1,4 @@
-"""Write verdicts for a terminal: the verdict, breaches by line, questions for the submitter, what wasn't checked."""
+"""Format judgements for a terminal: verdict, breaches by line, questions for the submitter, and what wasn't checked."""
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -8,7 +8,7 @@ from compliance.judge import Judgement
 from compliance.read.record import printable
 from compliance.rules.rule import Breach, Rule, Source, Unchecked
 
-if TYPE_CHECKING:  # official tools for packages, which a log doesn't need
+if TYPE_CHECKING:  # these import official tools, which a log doesn't need
     from compliance.package.package import PackageJudgement
     from compliance.package.result import Result
 
@@ -17,19 +17,19 @@ _MOST_LOGS_NAMED = 10
 
 
 def printed(lines: Iterable[str]) -> str:
-    """Return lines as one text, without what could steer a terminal."""
+    """Join lines to one text, without the control characters that could steer a terminal."""
     return "\n".join(map(printable, lines))
 
 
 def kind(judgement: Judgement) -> str:
-    """Return a log's place in the summary: its verdict; a run of --smoke or --profile is no result, however it ends."""
+    """Return the word for a log in the summary: its verdict, or "no result" for a run with --smoke or --profile."""
     if judgement.facts is not None and judgement.facts.not_a_result:
         return "no result"
     return judgement.verdict
 
 
 def of_log(judgement: Judgement, said_of_all: Sequence[Unchecked] = ()) -> list[str]:
-    """Return the lines on one log, without what is `said_of_all` logs of its folder."""
+    """Return the lines about one log, without the notes that are `said_of_all` logs in its folder."""
     facts = judgement.facts
     lines = [f"{kind(judgement).upper():<12} {judgement.path}"]
     if facts is not None:
@@ -48,17 +48,18 @@ def of_log(judgement: Judgement, said_of_all: Sequence[Unchecked] = ()) -> list[
 
 
 def not_applied(rules: Iterable[Unchecked]) -> list[str]:
-    """Return a line for each rule that was not applied, with the reason, each once."""
+    """Return one line for each rule that was not applied, with the reason, and without repetitions."""
     return list(dict.fromkeys(f"  not applied: {unchecked.rule}: {unchecked.reason}" for unchecked in rules))
 
 
 def _breaches(breaches: Sequence[tuple[str, Breach]]) -> list[str]:
-    """Return two lines for each breach: what was found where, and what the rule says; each remedy is printed once."""
+    """Return two lines per breach: what was found and where, and what the rule says. Each remedy is printed once."""
     lines = []
     with_remedy: set[Rule] = set()
     for place, breach in breaches:
         where = place if breach.line is None else f"{place}:{breach.line}"
-        lines.append(f"  {where}: error {breach.rule.id}: found {breach.found}")
+        found = breach.found.removeprefix(f"{place}: ").removeprefix("found ")  # messages about files begin so
+        lines.append(f"  {where}: error {breach.rule.id}: found {found}")
         says = f"    expected: {breach.expected} ({_cited(breach.rule)})"
         lines.append(says if breach.rule in with_remedy else f"{says}; remedy: {breach.rule.remedy}")
         with_remedy.add(breach.rule)
@@ -66,12 +67,12 @@ def _breaches(breaches: Sequence[tuple[str, Breach]]) -> list[str]:
 
 
 def _cited(rule: Rule) -> str:
-    """Return document, rounds and section, as training_rules.adoc 1.0 to 5.0, "Run Results"."""
+    """Return a rule's document, rounds and section, such as: training_rules.adoc 1.0 to 5.0, "Run Results"."""
     return f"{rule.source.document} {rule.rounds}".strip() + f', "{rule.source.section}"'
 
 
 def _questions(questions: Sequence[tuple[str, Question]]) -> list[str]:
-    """Return the questions with their figures; one that several logs raise is printed once."""
+    """Return the questions with their figures; a question that several logs raise is printed once."""
     if not questions:
         return []
     places: dict[tuple[str, str, str], list[str]] = {}
@@ -80,13 +81,17 @@ def _questions(questions: Sequence[tuple[str, Question]]) -> list[str]:
         places.setdefault((question.topic.id, question.figure, question.topic.usual), []).append(where)
     lines = [_QUESTIONS]
     for (topic, figure, usual), logs in places.items():
-        others = f" and {len(logs) - 1} others" if len(logs) > 1 else ""
+        others = ""
+        if len(logs) == 2:
+            others = " and 1 other log"
+        elif len(logs) > 2:
+            others = f" and {len(logs) - 1} other logs"
         lines += [f"  {logs[0]}{others}: {topic}: {figure}", f"    usual: {usual}"]
     return lines
 
 
 def summary_line(judgements: Sequence[Judgement]) -> str | None:
-    """Return the last line: how many logs have which verdict, which don't pass, and how many questions there are."""
+    """Return the last line: the number of logs by verdict, the names of those that don't pass, and the questions."""
     questions = sum(len(judgement.questions) for judgement in judgements)
     if len(judgements) < 2 and not questions:
         return None
@@ -111,14 +116,14 @@ def _shortened(paths: Sequence[str]) -> str:
 def of_package(judgement: "PackageJudgement") -> str:
     """Return the verdict on a package as text."""
     lines = [f"{judgement.verdict.upper():<12} {judgement.path}"]
-    questions = [("", question) for question in judgement.questions]
+    questions = [(str(judgement.path), question) for question in judgement.questions]
     for result in judgement.results:
         lines += _of_result(result)
         questions += [(_place(result, log), question) for log in result.logs for question in log.questions]
     lines += _breaches([(str(judgement.path), breach) for breach in judgement.all_breaches()])
     for result in judgement.results:
         shown = _breaches([(_place(result, log), breach) for log in result.logs for breach in log.breaches])
-        if judgement.verdict == "pass":  # one run may fail, so its breaches decide nothing
+        if judgement.verdict == "pass":  # one run may fail, so these breaches don't decide
             shown = [line.replace(": error ", ": tolerated ", 1) for line in shown]
         lines += shown
     lines += _questions(questions)
@@ -141,16 +146,16 @@ def _of_result(result: "Result") -> list[str]:
     convergence = result.convergence
     if convergence and convergence.mean is not None and convergence.reference_mean is not None and convergence.passed:
         lines.append(
-            f"  {result.system}: mean samples to converge {convergence.mean:,.0f}, the reference's "
+            f"  {result.system}: mean samples to converge {convergence.mean:,.0f}, in the reference "
             f"{convergence.reference_mean:,.0f}; the rules multiply the time to train by {convergence.scaling:.4f}"
         )
     if result.failed_run and len(result.logs) > 1:
-        lines.append(f"  {result.system}: {result.failed_run} failed, and is dropped as the slowest")
+        lines.append(f"  {result.system}: {result.failed_run} failed and is dropped as the slowest run")
     return lines
 
 
 def rules_table(rules: Sequence[Rule]) -> list[str]:
-    """Return the rules as `python -m compliance rules` prints them, by document and section."""
+    """Return the lines about rules that `python -m compliance rules` prints, by document and section."""
     by_source: dict[Source, list[Rule]] = {}
     for rule in rules:
         by_source.setdefault(rule.source, []).append(rule)

@@ -1,4 +1,4 @@
-"""A real headless browser for tests of pages: Chromium and its driver, as Debian packages them, driven by selenium."""
+"""A real headless browser for tests of pages: Debian's Chromium and its driver, controlled by selenium."""
 
 import os
 import shutil
@@ -11,7 +11,7 @@ from selenium import webdriver
 
 
 def show(driver: webdriver.Chrome, path: Path, width: int, dark: bool) -> None:
-    """Open a file in a window of that width; `dark` is what the reader's system prefers."""
+    """Open a file in a window of this width; with `dark`, the reader's system prefers dark pages."""
     scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
     driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
     metrics = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 600}
@@ -21,7 +21,7 @@ def show(driver: webdriver.Chrome, path: Path, width: int, dark: bool) -> None:
 
 @contextmanager
 def browser() -> Iterator[webdriver.Chrome]:
-    """Start one; skips the test where there is none, except in CI, which must look at pages."""
+    """Start a browser. Without one the test is skipped, except in CI, where it fails."""
     program, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if program is None or driver is None:
         missing = "no chromium and chromedriver here: apt-get install chromium chromium-driver"

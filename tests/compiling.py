@@ -1,4 +1,4 @@
-"""Count what torch.compile compiles, by a backend that writes no code: Inductor takes seconds for each piece."""
+"""Count compilations of torch.compile with a backend that generates no code, because Inductor takes seconds each."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ _Counter = TypeVar("_Counter")
 
 @contextmanager
 def compiled_by(counter: _Counter) -> Iterator[_Counter]:
-    """In the body, compile by one of torch._dynamo.testing's counters, whatever mode is asked for."""
+    """In the body, compile with one of torch._dynamo.testing's counters, whatever mode is requested."""
     original = torch.compile
 
     def by_counter(function: Any, **options: Any) -> Any:

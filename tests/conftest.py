@@ -28,7 +28,7 @@ for _number in (signal.SIGINT, signal.SIGHUP):  # of a suite in the background o
 
 @pytest.fixture(autouse=True)
 def _same_environment() -> Iterator[None]:
-    """A command called in this process sets variables for its ranks; after the test they are as before it."""
+    """Restore the environment variables that a command called in this process sets for its ranks."""
     before = dict(os.environ)
     yield
     for name in os.environ.keys() - before.keys():
@@ -44,7 +44,7 @@ Printed = Callable[..., str]
 
 @pytest.fixture
 def printed(capsys: pytest.CaptureFixture[str]) -> Printed:
-    """Call a command, which must end with `code`; return what it prints, on standard error if on nothing else."""
+    """Call a command that must end with `code`; return its standard output, or else its standard error."""
     from bertbench.cli.main import main  # noqa: PLC0415 - pydantic
 
     def call(*words: object, code: int = 0) -> str:
@@ -58,7 +58,7 @@ def printed(capsys: pytest.CaptureFixture[str]) -> Printed:
 
 @pytest.fixture
 def answer(printed: Printed) -> Answer:
-    """Call a command with --json, which must end with `code`; return what it answers."""
+    """Call a command with --json that must end with `code`; return the parsed JSON."""
     return lambda *words, code=0: json.loads(printed(*words, "--json", code=code))
 
 
@@ -67,7 +67,7 @@ Program = Callable[[str, str], None]
 
 @pytest.fixture
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Program:
-    """Put a program of that name first on the path; it runs these lines of a shell."""
+    """Put a program of this name first on the path; it runs these lines of shell."""
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
@@ -99,7 +99,7 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory, text: Path) -> Path:
 
 @pytest.fixture
 def tiny(tiny_file: str) -> Tiny:
-    """Load the tiny system with overrides, its data in place."""
+    """Load the tiny system with overrides and its data."""
     from bertbench.config import load_system  # noqa: PLC0415 - pydantic
 
     return lambda *overrides: load_system(tiny_file, overrides)
@@ -112,6 +112,6 @@ def tiny_file(tmp_path: Path, tiny_folder: Path) -> str:
 
 
 def write_json(path: Path, content: object) -> str:
-    """Write the file; return its path as commands take it."""
+    """Write the file; return its path as an argument for commands."""
     path.write_text(json.dumps(content))
     return str(path)

@@ -1,4 +1,4 @@
-"""Damage files as disks and networks do."""
+"""Damage files in the ways that disks and networks do."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +17,7 @@ def cut(path: Path, length: int) -> None:
 
 
 def instead(make: Callable[[Path], object]) -> Callable[[Path], object]:
-    """Make something else where a file may be."""
+    """Replace the file, if there is one, by something else."""
 
     def change(path: Path) -> None:
         path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Pieces of tensors that ranks hold, and the whole tensors put together from those of all ranks."""
+"""Pieces of tensors that ranks hold, and the whole tensors assembled from the pieces of all ranks."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -25,7 +25,7 @@ Pieces = dict[str, list[Piece]]
 
 
 def pieces_of(tensors: Mapping[str, Tensor]) -> Pieces:
-    """Copy what this rank holds of the tensors, whole ones as one piece each."""
+    """Copy this rank's pieces of the tensors; a whole tensor is one piece."""
     pieces: Pieces = {}
     for name, tensor in tensors.items():
         shape = tuple(tensor.shape)

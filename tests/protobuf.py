@@ -1,4 +1,4 @@
-"""Write protobuf messages and LevelDB's checksum, for readers to be tried against."""
+"""Write protobuf messages and LevelDB's checksum, to test readers with."""
 
 import struct
 

@@ -1,4 +1,4 @@
-"""The command line itself: help, seeds, pipes, completion, and mistakes that cost no second."""
+"""The command line itself: help, seeds, pipes, completion, and mistakes that are reported at once."""
 
 import argparse
 import difflib
@@ -272,7 +272,7 @@ def test_an_answer_that_a_full_disk_can_t_take_is_one_line_and_no_verdict(words:
     log = str(write(tmp_path / "result_0.txt", closed()))
     done = in_a_shell(f'"$python" -m {words.replace("LOG", log)} >/dev/full')
     assert done.returncode == 74
-    reason = "standard output can't be written (No space left on device); make room there"
+    reason = "can't write to standard output (No space left on device); free space there"
     assert done.stderr == f"{words.split(maxsplit=1)[0]}: {reason}\n"
 
 
@@ -341,7 +341,7 @@ def test_only_an_error_that_quotes_a_library_s_variable_is_put_down_to_it(
 
 
 def test_a_folder_of_this_name_in_the_working_directory_hides_nothing(tmp_path: Path) -> None:
-    """As in the folder into which the repository was cloned."""
+    """Run as in the folder into which the repository was cloned."""
     (tmp_path / "bertbench").mkdir()
     script = REPOSITORY / "run_and_time.sh"
     done = subprocess.run(["bash", script, "--help"], cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -380,7 +380,7 @@ def test_a_shell_completes_commands_systems_options_and_values(line: str, expect
 
 
 class Terminal(io.StringIO):
-    """What a terminal would be sent."""
+    """Return the text that a terminal would receive."""
 
     def isatty(self) -> bool:
         return True

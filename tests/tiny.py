@@ -1,4 +1,4 @@
-"""What the tiny system of the tests is: sizes small and mostly coprime, so that a swapped dimension shows."""
+"""The tiny system of the tests: its sizes are small and mostly coprime, so that swapped dimensions show."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ WORDS = (
 
 
 def tiny_text(random: Random, articles: int) -> str:
-    """Articles of a few sentences, one a line, a blank line between articles."""
+    """Articles of a few sentences, one per line, with a blank line between articles."""
     return "\n\n".join(
         "\n".join(
             " ".join(random.choice(WORDS) for _ in range(random.randint(3, 11))).capitalize() + "."

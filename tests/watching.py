@@ -1,4 +1,4 @@
-"""Watch the operations of torch that run: what is launched, copied, sent or read."""
+"""Watch the torch operations that run: launches, copies, transfers and reads."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,5 +19,5 @@ class Watching(TorchDispatchMode):
 
 
 def noting(names: list[str]) -> Watching:
-    """Return what appends the names of the operations, such as aten::mul_, in their order."""
+    """Return a function that appends the names of operations, such as aten::mul_, in order."""
     return Watching(lambda function, _: names.append(function._schema.name))

@@ -3,8 +3,8 @@
 #
 #   source config_DGXA100_1x8x56x1_open.sh
 #   sbatch -N $DGXNNODES -t $WALLTIME run.sub
-# Without Slurm, call run_and_time.sh instead of sbatch.
-# You may change values: bertbench applies them, or names one that it can't apply. This file is the output of
+# Without Slurm, use run_and_time.sh instead of sbatch.
+# You may change values: bertbench uses them, or refuses them by name. This file is the output of
 #   bertbench config export dgxa100_n1_open --shell
 # shellcheck shell=sh
 
@@ -13,7 +13,7 @@ export DGXSYSTEM=DGXA100_1x8x56x1_open
 export DGXNNODES=1
 export DGXNGPU=8
 
-# Samples per GPU and step, and the parts in which a GPU computes them
+# Samples per GPU and step, and number of parts that a GPU computes them in
 export BATCHSIZE=56
 export GRADIENT_STEPS=1
 
@@ -26,12 +26,12 @@ export MAX_STEPS=10935
 export WARMUP_STEPS=2999
 export START_WARMUP_STEP=-585
 
-# Samples: up to the first evaluation, between evaluations, at most
+# Samples before the first evaluation, between evaluations, and at most
 export EVAL_ITER_START_SAMPLES=150000
 export EVAL_ITER_SAMPLES=150000
 unset MAX_SAMPLES_TERMINATION
 
-# Minutes of a run and of the job; export NEXP first. Computed, not measured:
+# Minutes for a run, and for the job; export NEXP before you source this file. Computed, not measured:
 # 2 x 19.2, the most that `bertbench estimate` expects, plus 10 for initialisation, rounded up to a multiple of 5.
 export WALLTIME_MINUTES=50
 export WALLTIME=$((${NEXP:-1} * WALLTIME_MINUTES + 5))

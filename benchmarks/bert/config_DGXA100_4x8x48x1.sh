@@ -3,7 +3,7 @@
 #
 #   source config_DGXA100_4x8x48x1.sh
 #   sbatch -N $DGXNNODES -t $WALLTIME run.sub
-# You may change values: bertbench applies them, or names one that it can't apply. This file is the output of
+# You may change values: bertbench uses them, or refuses them by name. This file is the output of
 #   bertbench config export dgxa100_n4 --shell
 # shellcheck shell=sh
 
@@ -12,7 +12,7 @@ export DGXSYSTEM=DGXA100_4x8x48x1
 export DGXNNODES=4
 export DGXNGPU=8
 
-# Samples per GPU and step, and the parts in which a GPU computes them
+# Samples per GPU and step, and number of parts that a GPU computes them in
 export BATCHSIZE=48
 export GRADIENT_STEPS=1
 
@@ -25,12 +25,12 @@ export MAX_STEPS=2254
 export WARMUP_STEPS=0
 export START_WARMUP_STEP=0
 
-# Samples: up to the first evaluation, between evaluations, at most
+# Samples before the first evaluation, between evaluations, and at most
 export EVAL_ITER_START_SAMPLES=150000
 export EVAL_ITER_SAMPLES=150000
 export MAX_SAMPLES_TERMINATION=4500000
 
-# Minutes of a run and of the job; export NEXP first. Computed, not measured:
+# Minutes for a run, and for the job; export NEXP before you source this file. Computed, not measured:
 # 2 x 6.6, the most that `bertbench estimate` expects, plus 10 for initialisation, rounded up to a multiple of 5.
 export WALLTIME_MINUTES=25
 export WALLTIME=$((${NEXP:-1} * WALLTIME_MINUTES + 5))

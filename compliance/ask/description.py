@@ -1,4 +1,4 @@
-"""Ask where a log and its system description name or count otherwise."""
+"""Ask about names and counts that differ between a log and its system description."""
 
 import re
 from collections.abc import Iterator
@@ -9,14 +9,15 @@ from compliance.read.description import count_in_all_nodes
 from compliance.read.run import RunFacts
 
 DESCRIPTION = Topic(
-    "description", "Do log and system description agree?",
-    "the same submitter and status; d_batch_size x accumulation x accelerators is the batch, half of it if packed",
+    "description", "Do the log and the system description agree?",
+    "both have the same submitter and status; d_batch_size x accumulation x accelerators is the global batch size, or "
+    "half of it if samples are packed",
 )  # fmt: skip
 _NAMES = (("submission_org", "submitter"), ("submission_status", "status"))
 
 
 def ask(case: Case) -> Iterator[Question]:
-    """Ask about a batch that the described accelerators don't make."""
+    """Ask about a global batch size that doesn't fit the number of accelerators in the description."""
     batch = case.batch or 0.0
     local_batch = case.number("d_batch_size") or 0.0
     accumulation = case.number("gradient_accumulation_steps") or 1.0
@@ -28,17 +29,19 @@ def ask(case: Case) -> Iterator[Question]:
     is_multiple = batch % computed == 0 or computed % batch == 0  # several accelerators may share a model
     if is_too_large or not is_multiple:
         factors = f"d_batch_size {local_batch:g} x accumulation {accumulation:g} x {accelerators:,} accelerators"
-        yield DESCRIPTION.question(f"{factors}, batch {batch:,.0f}", case.all("d_batch_size")[0].line)
+        figure = f"{factors}, but global_batch_size {batch:,.0f}"
+        yield DESCRIPTION.question(figure, case.all("d_batch_size")[0].line)
 
 
 def ask_names(facts: RunFacts, described: dict[str, str]) -> Iterator[Question]:
-    """Ask about a submitter, or a status, that the description names otherwise."""
+    """Ask about a submitter or a status that differs from the one in the description."""
     for key, field in _NAMES:
         event, stated = facts.first(key), described.get(field)
         if event is None or not isinstance(event.value, str) or stated is None:
             continue
         if not _agrees(field, event.value, stated):
-            yield DESCRIPTION.question(f"{key} {event.value[:80]!r}, described as {stated[:80]!r}", event.line)
+            figure = f"{key} is {event.value[:80]!r}, but the description's {field} is {stated[:80]!r}"
+            yield DESCRIPTION.question(figure, event.line)
 
 
 def _agrees(field: str, logged: str, described: str) -> bool:
@@ -51,5 +54,5 @@ def _agrees(field: str, logged: str, described: str) -> bool:
 
 
 def _letters(text: str) -> str:
-    """Return a text without case, hyphens and spaces, which people write differently."""
+    """Return a text in lower case, without hyphens and spaces: people spell names differently."""
     return re.sub(r"[\W_]+", "", text.casefold())

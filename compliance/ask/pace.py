@@ -1,4 +1,4 @@
-"""Ask about an interval between evaluations that is far shorter than the run's others, in time for its samples."""
+"""Ask about an interval between evaluations that takes far less time, for its samples, than the run's others."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -10,18 +10,18 @@ from compliance.read.case import Case
 from compliance.read.run import LoggedEvaluation
 
 PACE = Topic(
-    "pace", "Does every interval between evaluations take its time?",
-    "at least three quarters of the run's median, or within eight deviations of it",
+    "pace", "Does each interval between evaluations take about as long as the others?",
+    "every interval takes at least three quarters of the run's median, or is within eight standard deviations of it",
 )  # fmt: skip
 _FEWEST = 4
 _LEAST_SHARE = 0.75
 _MOST_DEVIATIONS = 8.0
 _LEAST_CUT_MS = 1_000.0
-"""A line may be written late, or by a host with another clock; the next interval is then shorter by as much."""
+"""A line may be written late, or by a host with another clock; the next interval is then shorter by the same time."""
 
 
 class _Interval(NamedTuple):
-    """What lies between two evaluations; `evaluation` ends it."""
+    """The interval between two evaluations; it ends with `evaluation`."""
 
     evaluation: LoggedEvaluation
     milliseconds: float
@@ -29,7 +29,7 @@ class _Interval(NamedTuple):
 
 
 def ask(case: Case) -> Iterator[Question]:
-    """Ask about the shortest interval that lies far below the others, unless the one before took as much longer."""
+    """Ask about the first interval that is far shorter than the others, unless a longer one before makes up for it."""
     evaluations = case.evaluations
     if len(evaluations) <= _FEWEST:
         return
@@ -45,14 +45,14 @@ def ask(case: Case) -> Iterator[Question]:
         cut_ms = usual_ms - time_ms
         is_short = time_ms < _LEAST_SHARE * usual_ms and deviation < -_MOST_DEVIATIONS and cut_ms > _LEAST_CUT_MS
         if is_short and cut_ms > 1.1 * late_ms + _LEAST_CUT_MS:
-            figure = f"{time_ms / 1e3:.3f} s up to this evaluation, where the median is {usual_ms / 1e3:.3f} s"
+            figure = f"{time_ms / 1e3:.3f} s since the evaluation before; the median is {usual_ms / 1e3:.3f} s"
             yield PACE.question(figure, interval.evaluation.line)
             return
         late_ms = max(0.0, late_ms - cut_ms)
 
 
 def _times_for_equal_samples(intervals: list[_Interval]) -> list[float]:
-    """Return each interval's time for the median number of samples; as it is, where samples aren't counted."""
+    """Return each interval's time, scaled to the median number of samples; unchanged if the log counts no samples."""
     counts = [interval.samples for interval in intervals]
     usual = median(counts)
     if usual > 0 and min(counts) > 0:

@@ -1,4 +1,4 @@
-"""Define a question: a figure that a reviewer may ask the submitter about. It has no way into a verdict."""
+"""Define a question: a figure that a reviewer may ask the submitter about. It can't change a verdict."""
 
 import math
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from compliance.read.run import RunFacts
 
 @dataclass(frozen=True)
 class Topic:
-    """What is asked about, and what published results usually show."""
+    """What a question is about, and what published results usually show."""
 
     id: str
     asks: str
@@ -26,7 +26,7 @@ class Topic:
 
 
 class Question(NamedTuple):
-    """A figure of a log that isn't as usual; `line` counts from 1, None if no line gives it."""
+    """An unusual figure in a log; `line` counts from 1, and is None if no single line has the figure."""
 
     topic: Topic
     figure: str
@@ -45,13 +45,13 @@ class NamedRun(NamedTuple):
 
 
 _STANDARD = 1.4826
-"""The median of deviations times this is a standard deviation, in a normal distribution."""
+"""In a normal distribution, the standard deviation is the median absolute deviation times this."""
 
 
 def deviations_from_median(values: list[float]) -> list[float]:
-    """Return how many standard deviations each value lies above the median, both robust against a few outliers.
+    """Return how many standard deviations each value lies above the median; a few outliers affect neither.
 
-    Where more than half of the values are equal, any other lies infinitely far away.
+    If more than half of the values are equal, every other value is infinitely far away.
     """
     usual = median(values)
     spread = _STANDARD * median(abs(value - usual) for value in values)

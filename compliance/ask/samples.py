@@ -1,4 +1,4 @@
-"""Ask where a log states its training samples twice, by keys of mlperf-logging and tracked_stats, and they differ."""
+"""Ask about counts of training samples that disagree: those under mlperf-logging's keys and in tracked_stats."""
 
 import math
 from collections.abc import Iterator
@@ -12,7 +12,8 @@ from compliance.read.run import alone, number, numeric
 
 SAMPLES = Topic(
     "samples", "Do all counts of training samples in the log agree?",
-    "train_samples within 3 % of the last evaluation's epoch_num or one interval more; throughput x time within 5 %",
+    "train_samples is within 3 % of the last evaluation's epoch_num, or up to one interval more; throughput x time is "
+    "within 5 % of it",
 )  # fmt: skip
 _SHARE = 0.03
 _DATASET = (156e6, 157.5e6)
@@ -32,7 +33,8 @@ def ask(case: Case) -> Iterator[Question]:
     skipped = case.all("samples_skipped")
     if skipped:
         counts = [event.value for event in skipped]
-        yield SAMPLES.question(f"samples_skipped {shown(counts)}, where batches use every sample", skipped[0].line)
+        figure = f"samples_skipped {shown(counts)}, but a batch usually uses every sample"
+        yield SAMPLES.question(figure, skipped[0].line)
 
 
 def _train_samples(case: Case, batch: float, trained: float, longest: float) -> Iterator[Question]:
@@ -45,12 +47,12 @@ def _train_samples(case: Case, batch: float, trained: float, longest: float) -> 
         is_dataset = _DATASET[0] <= stated <= _DATASET[1]
         agrees = (1 - _SHARE) * trained <= stated <= (1 + _SHARE) * trained + longest
         if not (agrees or is_planned or is_dataset):
-            figure = f"train_samples {shown(event.value)}, last evaluation after {trained:,.0f}"
+            figure = f"train_samples {shown(event.value)}, but the last evaluation comes after {trained:,.0f} samples"
             yield SAMPLES.question(figure, event.line)
 
 
 def _throughput(case: Case, trained: float) -> Iterator[Question]:
-    """Compare the harmonic mean of the throughputs of tracked_stats, times the time to train, with the samples.
+    """Compare the training samples with the throughputs in tracked_stats: their harmonic mean, times the time to train.
 
     A throughput may leave out the time of evaluations.
     """
@@ -65,17 +67,17 @@ def _throughput(case: Case, trained: float) -> Iterator[Question]:
     if seconds <= 0 or not positive or len(positive) < len(rates):
         return
     if 2 * len(positive) < len(case.evaluations):
-        return  # not one for each interval
+        return  # too few: there isn't one for each interval
     by_throughput = harmonic_mean(positive) * seconds
     stated = by_throughput * _accelerators_counted(case, by_throughput, trained)
     most = (1 + _RATE_SHARE) * trained / max(0.5, 1 - _evaluation_s(case) / seconds)
     if not (1 - _RATE_SHARE) * trained <= stated <= most:
-        figure = f"throughput x time gives {stated:,.0f} samples, last evaluation after {trained:,.0f}"
+        figure = f"throughput x time gives {stated:,.0f} samples, but the last evaluation has {trained:,.0f}"
         yield SAMPLES.question(figure, events[-1].line)
 
 
 def _evaluation_s(case: Case) -> float:
-    """Return the time of all evaluations; 0 unless each has a start and a stop."""
+    """Return the seconds that all evaluations take together; 0 unless each has a start and a stop."""
     starts = [event.time_ms for event in case.all("eval_start")]
     stops = [event.time_ms for event in case.all("eval_stop")]
     if len(starts) != len(stops):
@@ -84,9 +86,10 @@ def _evaluation_s(case: Case) -> float:
 
 
 def _accelerators_counted(case: Case, samples: float, trained: float) -> float:
-    """Return how many accelerators a throughput leaves to be multiplied by: one, all, or half of all if packed.
+    """Return the factor from a logged throughput to the throughput of the whole system.
 
-    `samples` is what it gives without that factor; the factor is the one that comes closest to `trained`.
+    It is 1, the number of accelerators, or half of that number if samples are packed: whichever brings `samples`, the
+    count without the factor, closest to `trained`.
     """
     accumulation = case.number("gradient_accumulation_steps") or 1.0
     local_batch = case.number("d_batch_size") or math.inf
@@ -96,7 +99,7 @@ def _accelerators_counted(case: Case, samples: float, trained: float) -> float:
 
 
 def _starts(case: Case, batch: float) -> Iterator[Question]:
-    """Compare what eval_start and eval_accuracy count, if both count samples."""
+    """Compare the epoch_num of eval_start and of eval_accuracy, if both count samples."""
     starts = case.all("eval_start")
     accuracies = case.all("eval_accuracy")
     if len(starts) != len(accuracies):
@@ -105,6 +108,6 @@ def _starts(case: Case, batch: float) -> Iterator[Question]:
         began = number(start.metadata.get("epoch_num")) or 0.0
         ended = number(accuracy.metadata.get("epoch_num")) or 0.0
         if min(began, ended) >= batch and abs(began - ended) > batch:
-            figure = f"epoch_num {ended:,.0f} in an evaluation that starts at {began:,.0f}"
+            figure = f"eval_accuracy has epoch_num {ended:,.0f}, but its eval_start has {began:,.0f}"
             yield SAMPLES.question(figure, accuracy.line)
             return

@@ -1,4 +1,4 @@
-"""Ask about a run that is much faster than its siblings, by the time of an evaluation interval."""
+"""Ask about a run that takes much less time per evaluation interval than the other runs of its result."""
 
 from collections.abc import Iterator, Sequence
 from statistics import median
@@ -6,8 +6,8 @@ from statistics import median
 from compliance.ask.question import NamedRun, Question, Topic, deviations_from_median
 
 SPEED = Topic(
-    "speed", "Do all runs of a result have one speed?",
-    "at least 0.85 of the median time for an evaluation interval, or within six deviations of it",
+    "speed", "Are all runs of a result about equally fast?",
+    "each takes at least 0.85 of the median time per evaluation interval, or is within six standard deviations of it",
 )  # fmt: skip
 _FEWEST = 3
 _LEAST_SHARE = 0.85
@@ -27,4 +27,4 @@ def ask(runs: Sequence[NamedRun]) -> Iterator[tuple[str, Question]]:
     usual = median(times)
     for (log, seconds), deviation in zip(timed, deviations_from_median(times), strict=True):
         if seconds < _LEAST_SHARE * usual and deviation < -_MOST_DEVIATIONS:
-            yield log, SPEED.question(f"{seconds:.3f} s for an evaluation interval, where the median is {usual:.3f} s")
+            yield log, SPEED.question(f"{seconds:.3f} s per evaluation interval; the median is {usual:.3f} s")

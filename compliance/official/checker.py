@@ -1,9 +1,9 @@
 """Run the official mlperf-logging checker in this process: safely, quietly, and faster than on its own.
 
-Its rules are Python in YAML files, and it builds the path of the next file from the log's division and benchmark. Both
-must therefore name rule files of the ruleset before the checker sees a log. No other value of a log can reach code:
-values are only compared. The checker runs in a private copy of its module, which keeps rule files and compiled rules
-between logs, writes nothing to the root logger, and leaves dumps of its state out of messages.
+The checker's rules are Python code in YAML files, and it builds the path of the next file from the log's division and
+benchmark. So we make sure that both name rule files of the ruleset before the checker sees a log. No other value of a
+log can become code: values are only compared. The checker runs in a private copy of its module. The copy keeps rule
+files and compiled rules between logs, writes nothing to the root logger, and leaves dumps of its state out of messages.
 """
 
 import builtins
@@ -32,13 +32,17 @@ _LONG_RECORD = 1 << 10
 _MOST_LONG_TEXT = 16 << 20
 
 _MOST_RULED_IN_MEMORY = 2_000
-"""Records that the checker has a rule for, of a log that isn't in memory; reading it again takes seconds."""
+"""Most records with rules that are kept of a log that isn't in memory, because rereading it takes seconds."""
 _LONGEST_TEXT = 160  # characters of a message; one rule lists 398 tensors
 
 _AT_LINE = re.compile(r"\bline (\d+)")
 _FAILED_TEST = re.compile(r"failed test: (.*)")
 _KEY = re.compile(r"(?:occurrence of '|checks for )(\w+)")
 _CODE = re.compile(r"Failed executing CHECK code:\n(.*)")
+_CHECKS = re.compile(r"Failed checks for (\w+) : (.*)", re.DOTALL)
+_ALTERNATIVES = re.compile(r"Required AT_LEAST_ONE occurrence of ('\w+'(?: or '\w+')+)")
+_REQUIRED = re.compile(r"Required (EXACTLY_ONE|AT_LEAST_ONE) occurrence of '(\w+)' but found (\d+)(.*)", re.DOTALL)
+_NUMBERS = {"EXACTLY_ONE": "exactly one", "AT_LEAST_ONE": "at least one"}
 
 
 class Message(NamedTuple):
@@ -47,11 +51,11 @@ class Message(NamedTuple):
     text: str
     line: int | None = None
     key: str | None = None
-    test: str | None = None  # the expression that is not true
+    test: str | None = None  # what must be true: an expression, or a number of records
 
 
 class OfficialVerdict(NamedTuple):
-    """The official checker's verdict; `error` if it ends in a traceback or the log is unsafe for it."""
+    """The official checker's verdict; `error` if the checker crashes or the log isn't safe to give it."""
 
     ruleset: str
     verdict: Verdict
@@ -80,12 +84,12 @@ def benchmarks(ruleset: str, division: str) -> frozenset[str]:
     """Return the benchmarks that a ruleset has rules for in a division."""
     prefix = f"{division}_"
     names = {path.stem.removeprefix(prefix) for path in (_folder() / f"training_{ruleset}").glob(f"{prefix}*.yaml")}
-    return frozenset(names - {"common"})  # as a benchmark, `common` would make the checker load one file for ever
+    return frozenset(names - {"common"})  # a benchmark `common` would make the checker load the same file for ever
 
 
 @lru_cache(maxsize=64)
 def required_keys(ruleset: str, division: str) -> frozenset[str]:
-    """Return the keys that a ruleset asks for in every BERT log of a division."""
+    """Return the keys that a ruleset requires in every BERT log of a division."""
     folder = _folder() / f"training_{ruleset}"
     files = (folder / f"{name}.yaml" for name in ("common", f"{division}_common", f"{division}_bert"))
     rules = [rule for path in files if path.is_file() for rule in _key_rules(path)]
@@ -95,12 +99,12 @@ def required_keys(ruleset: str, division: str) -> frozenset[str]:
 def check(log: Log, facts: RunFacts, ruleset: str) -> OfficialVerdict:
     """Return the official verdict on a log. Raises CannotJudge if the log would fill the memory."""
     for line, reason in log.notes["crash"]:
-        return OfficialVerdict(ruleset, "error", (Message(f"it crashes on {reason}", line),))
+        return OfficialVerdict(ruleset, "error", (Message(f"{reason}, on which the official checker crashes", line),))
     if unsafe := _unsafe(facts, ruleset):
         return OfficialVerdict(ruleset, "error", (unsafe,))
     module = _module()
     checker = module.make_checker("training", ruleset, quiet=False, werror=False)
-    module.enqueued_configs.clear()  # a log on which it failed leaves entries there
+    module.enqueued_configs.clear()  # a log on which the checker crashed leaves entries there
     if log.notes["record"]:
         checker.put_message(PARSING_ERRORS)
     try:
@@ -108,7 +112,7 @@ def check(log: Log, facts: RunFacts, ruleset: str) -> OfficialVerdict:
     except CannotJudge:
         raise
     except Exception as error:  # the checker may raise anything on an unexpected log  # noqa: BLE001
-        return OfficialVerdict(ruleset, "error", (Message(f"it crashes on this log: {error!r}"),))
+        return OfficialVerdict(ruleset, "error", (Message(f"a log on which the official checker crashes: {error!r}"),))
     messages = [(text, key) for key, text in checker.overwritable.items()]
     messages += [(text, None) for text in checker.not_overwritable]
     verdict: Verdict = "fail" if messages else "pass"
@@ -131,11 +135,11 @@ def place_of_rule(ruleset: str, division: str | None, key: str | None) -> str | 
 
 
 class _Lines:
-    """The log's records in the form that the checker needs: it iterates over them again for each rule file."""
+    """The log's records in the form that the checker needs; it iterates over them once for each rule file."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
-        self._few_ruled: list[Record] | None = None  # kept from the first time on
+        self._few_ruled: list[Record] | None = None  # kept from the first iteration
 
     def __bool__(self) -> bool:
         return any(True for _ in self._log.records())
@@ -169,19 +173,32 @@ class _Lines:
 
 
 def _unsafe(facts: RunFacts, ruleset: str) -> Message | None:
-    """Return a message if the log's first division or benchmark must not become part of a rule file's path."""
+    """Return a message if the log's division or benchmark must not become part of a rule file's path."""
     division = facts.first("submission_division")
     benchmark = facts.first("submission_benchmark")
     if division is None:
         return None
     if division.value not in DIVISIONS:
-        return Message("it crashes on an unknown division, whose rule file it looks for", division.line)
+        return Message("an unknown division, for which the official checker has no rules", division.line)
     if benchmark and facts.benchmark not in benchmarks(ruleset, division.value):
-        return Message("it crashes on an unknown benchmark, whose rule file it looks for", benchmark.line)
+        return Message("an unknown benchmark, for which the official checker has no rules", benchmark.line)
     return None
 
 
 def _message(text: str, key: str | None) -> Message:
+    required = _REQUIRED.fullmatch(text)
+    if required:
+        number, name, found, rest = required.groups()
+        records = f"{found} records of {name}{rest}" if int(found) else f"no {name}"
+        return Message(_short(records), None, name, f"{_NUMBERS[number]} {name}")
+    alternatives = _ALTERNATIVES.fullmatch(text)
+    if alternatives:
+        names = alternatives[1].replace("'", "")
+        return Message(f"no {names}", None, None, f"at least one {names}")
+    checks = _CHECKS.fullmatch(text)
+    if checks:
+        name, tests = checks.groups()
+        return Message(f"no {name} that the official checker accepts", None, name, _short(tests))
     key_in_text = _KEY.search(text)
     if key is None and key_in_text:
         key = key_in_text[1]
@@ -190,9 +207,8 @@ def _message(text: str, key: str | None) -> Message:
     test = _FAILED_TEST.search(text) or _CODE.search(text)
     if test is None:
         return Message(_short(text), line, key, None)
-    if key is not None:
-        text = f"{key} against a rule"
-    return Message(_short(text), line, key, _short(test[1]))
+    what = "a log" if key is None else f"a value of {key}"
+    return Message(f"{what} that the official checker rejects", line, key, _short(test[1]))
 
 
 def _short(text: str) -> str:
@@ -218,7 +234,7 @@ def _module() -> ModuleType:
     changed.eval = _eval
     changed.exec = _exec
     changed.logging = SimpleNamespace(info=_silent, warning=_silent)
-    changed.preety_dict = _silent  # with its 398 tensor names, one dump has 43,000 characters
+    changed.preety_dict = _silent  # one dump has 43,000 characters, with its 398 tensor names
     return module
 
 
@@ -228,14 +244,14 @@ def _load(stream: IO[str], Loader: Any) -> Any:
 
 @lru_cache(maxsize=256)
 def _rules(path: str) -> Any:
-    # CBaseLoader returns the same as BaseLoader, 13 to 22 times as fast.
+    # CBaseLoader returns the same as BaseLoader, and is 13 to 22 times as fast.
     loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
     with Path(path).open(encoding="utf-8") as stream:
-        return yaml.load(stream, Loader=loader)  # noqa: S506 - a BaseLoader makes only text
+        return yaml.load(stream, Loader=loader)  # noqa: S506 - a BaseLoader creates only text
 
 
 def _key_rules(path: Path) -> list[dict[str, Any]]:
-    """Return the rules of a file that are about a key; an empty file has none."""
+    """Return the rules in a file that concern a key; an empty file has none."""
     return [rule["KEY"] for rule in _rules(str(path)) or () if "KEY" in rule]
 
 

@@ -1,4 +1,4 @@
-"""Choose the ruleset that a log or a package says it is of: by the name of its folder, or by its keys and its date."""
+"""Choose the ruleset that a log or a package indicates, by the name of its folder, or by its keys and date."""
 
 import re
 from pathlib import Path
@@ -10,12 +10,13 @@ from compliance.read.run import RunFacts
 
 _REPOSITORY = re.compile(r"training_results_v(\d\.\d)")
 """MLCommons publishes each round in a repository of this name."""
+_ROUND = re.compile(r"\d\.\d(\.\d)?")
 _PUBLISHED_MS = {
     "0.7.0": 1_596_000_000_000, "1.0.0": 1_625_000_000_000, "1.1.0": 1_638_300_000_000, "2.0.0": 1_656_500_000_000,
     "2.1.0": 1_668_000_000_000, "3.0.0": 1_687_800_000_000, "3.1.0": 1_699_500_000_000, "4.0.0": 1_718_200_000_000,
     "4.1.0": 1_731_500_000_000, "5.0.0": 1_749_000_000_000,
 }  # fmt: skip
-"""When a round's results were published: its runs are older, those of the next round are newer."""
+"""When each round's results were published: its runs are older than this, and the next round's runs are newer."""
 
 
 def accepted_rulesets() -> tuple[str, ...]:
@@ -24,14 +25,15 @@ def accepted_rulesets() -> tuple[str, ...]:
 
 
 def refused_ruleset(word: str) -> str:
-    """Return what is wrong with a ruleset that isn't accepted, and which to use."""
-    if word in rulesets() or word > DEFAULT_RULESET:
-        return f"BERT isn't in {word}; use {DEFAULT_RULESET}"
-    return f"found {word}; give one of {', '.join(accepted_rulesets())}"
+    """Return what is wrong with a ruleset that isn't accepted, and which one to use."""
+    is_later_round = _ROUND.fullmatch(word) and word > DEFAULT_RULESET
+    if word in rulesets() or is_later_round:
+        return f"MLPerf {word} doesn't include BERT; use {DEFAULT_RULESET}"
+    return f"found {word}; expected one of {', '.join(accepted_rulesets())}"
 
 
 def ruleset_of_path(path: Path) -> str | None:
-    """Return the ruleset of the round whose repository a path lies in; None if it names none."""
+    """Return the ruleset of the round in whose repository a path lies; None if the path names no round."""
     for part in reversed(path.absolute().parts):
         repository = _REPOSITORY.search(part)
         if repository:
@@ -42,7 +44,7 @@ def ruleset_of_path(path: Path) -> str | None:
 
 
 def fitting_rulesets(facts: RunFacts) -> list[str]:
-    """Return the rulesets whose required keys a log all has, the oldest first."""
+    """Return the rulesets whose required keys are all in a log, oldest first."""
     if facts.division not in DIVISIONS:
         return []
     keys = facts.keys()
@@ -50,9 +52,9 @@ def fitting_rulesets(facts: RunFacts) -> list[str]:
 
 
 def ruleset_of_log(facts: RunFacts) -> str | None:
-    """Return the ruleset that a log's keys and date name; None if its keys fit the default, or its date another one.
+    """Return the ruleset that a log's keys and date indicate; None if the keys fit the default, or don't fit the date.
 
-    A log of today that lacks a key isn't one of an older round.
+    So a log of today that lacks a key isn't taken for a log of an older round.
     """
     fits = fitting_rulesets(facts)
     if DEFAULT_RULESET in fits:
@@ -62,16 +64,16 @@ def ruleset_of_log(facts: RunFacts) -> str | None:
 
 
 def ruleset_hint(facts: RunFacts, ruleset: str) -> str | None:
-    """Return which rulesets fit a log that lacks keys of the one it was judged by; None if it has them, or none fits.
+    """Return a ruleset to try if a log lacks keys of the one it was judged by; None if it has them, or if none fits.
 
-    Where several fit, the one of the log's date is named, or the newest.
+    If several fit, this is the one of the log's date, or else the newest.
     """
     fits = fitting_rulesets(facts)
     if not fits or ruleset in fits:
         return None
     dated = _round_of(facts.started_ms)
     best = dated if dated in fits else fits[-1]
-    return f"this log has keys of {best.removesuffix('.0')}; give --ruleset {best}"
+    return f"this log has the keys of round {best.removesuffix('.0')}; try --ruleset {best}"
 
 
 def _round_of(time_ms: float | None) -> str | None:

@@ -1,8 +1,9 @@
-"""Run the official mlperf-logging tools for packages in this process: system descriptions and convergence.
+"""Run mlperf-logging's official tools for packages in this process: system descriptions and convergence.
 
-They report to the root logger, so it is captured meanwhile. None of them sees a file of the package, because they open
-their input without checks. The convergence check also takes time quadratic in a line's length, finds its keys anywhere
-in a line, and writes beside the logs. They get files written here, with only the values that they need.
+The tools report to the root logger, so we capture it while they run. They never see a file of the package, because they
+open their input without checks. Besides, the convergence check takes time quadratic in the length of a line, finds its
+keys anywhere in a line, and writes files next to the logs. So we write files for them, with only the values that they
+need.
 """
 
 import io
@@ -40,29 +41,29 @@ class Convergence:
 
 
 def runs_per_result(benchmark: str) -> int:
-    """Return the number of runs of a result; BERT's for a benchmark that the official tools don't know."""
+    """Return the number of runs in a result; for a benchmark that the official tools don't know, it is BERT's."""
     counts: dict[str, int] = get_result_file_counts("training")
     return counts.get(benchmark, counts["bert"])
 
 
 def description_problems(content: dict[str, Any], ruleset: str) -> list[str]:
-    """Return what the official checker finds wrong in a system description."""
+    """Return the faults that the official checker finds in a system description."""
     with tempfile.TemporaryDirectory() as folder, _listening() as records:
         path = Path(folder, "system.json")
         path.write_text(json.dumps(content))
         try:
             is_valid = system_desc_checker.check_system_desc(str(path), "training", ruleset)[0]
-        except (TypeError, ValueError) as error:  # it joins seven of the fields as texts
-            return [f"the official checker fails on it: {error}"]
+        except (TypeError, ValueError) as error:  # the checker joins seven of the fields as text
+            return [f"the official checker crashes on it: {error}"]
     if is_valid:
         return []
     return [record.getMessage().strip() for record in records if record.levelno >= logging.ERROR]
 
 
 def convergence(runs: Sequence[Converged], ruleset: str, reference: str | None = None) -> Convergence:
-    """Judge the samples to converge of one result's runs by the reference convergence points.
+    """Judge the samples to converge of one result's runs against the reference convergence points.
 
-    The points are the ruleset's, or those in `reference`: JSON in the form of the official files.
+    The points are those of the ruleset, or those in `reference`, which is JSON like the official files.
     """
     from mlperf_logging.rcp_checker import rcp_checker  # noqa: PLC0415 - its scipy takes a second to load
 
@@ -74,8 +75,8 @@ def convergence(runs: Sequence[Converged], ruleset: str, reference: str | None =
                 folder, "training", ruleset, verbose=False, bert_train_samples=False, rcp_pass="pruned_rcps",
                 rcp_file=None if reference is None else io.StringIO(reference), set_scaling=True,
             )  # fmt: skip
-        except Exception as error:  # it may raise anything on unexpected runs  # noqa: BLE001
-            return Convergence(False, f"the official checker failed on these logs: {error!r}")
+        except Exception as error:  # the checker may raise anything on unexpected runs  # noqa: BLE001
+            return Convergence(False, f"the official checker crashes on these logs: {error!r}")
     point = next((record.args for record in records if str(record.msg).strip().startswith("RCP Record")), None)
     if not isinstance(point, dict):
         return Convergence(passed, message)
@@ -91,7 +92,7 @@ def convergence(runs: Sequence[Converged], ruleset: str, reference: str | None =
 
 
 def _bare_log(run: Converged) -> str:
-    """Return a log with only the records that the convergence check looks for."""
+    """Return a log with only the records that the convergence check needs."""
     status = "aborted" if run.samples is None else "success"
     records: list[tuple[str, Any, dict[str, Any]]] = [
         ("submission_benchmark", "bert", {}),
@@ -106,7 +107,7 @@ def _bare_log(run: Converged) -> str:
 
 @contextmanager
 def _listening() -> Iterator[list[logging.LogRecord]]:
-    """Capture the root logger's records in a list, and print none."""
+    """Capture the root logger's records in a list instead of printing them."""
     root = logging.getLogger()
     handlers = root.handlers
     level = root.level

@@ -1,1 +1,1 @@
-"""Judge a submission: its files, its system descriptions, and each result's runs, singly and together."""
+"""Judge a submission: its files, its system descriptions, and the runs of each result, alone and together."""

@@ -1,4 +1,4 @@
-"""Read the options that a submitter gives the official package checker with a result, in package_checker_params."""
+"""Read package_checker_params: the options that a submitter gives the official package checker for a result."""
 
 import io
 from pathlib import Path
@@ -14,7 +14,7 @@ _LARGEST = 1 << 16  # bytes; published ones have some tens
 def checker_options(folder: Path) -> list[str]:
     """Return the lines of package_checker_params, with their line ends, as the official checker reads them.
 
-    The file stands in the result's folder, or in its system's. A line with its end is none of the options above.
+    The file is in the folder of the result, or of its system. A line that has a line end matches no option above.
     """
     lines: list[str] = []
     for path in (folder / OPTIONS_FILE, folder.parent / OPTIONS_FILE):

@@ -1,4 +1,4 @@
-"""Judge a whole submission without writing to it: its files, each system's description, and each result's runs."""
+"""Judge a whole submission without changing it: its files, each system's description, and each result's runs."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ _BENCHMARK = "bert"
 
 @dataclass(frozen=True)
 class PackageJudgement:
-    """The verdict on a package; its own findings concern the files and the descriptions, `results` hold the others."""
+    """The verdict on a package. Its own findings are about files and descriptions; `results` have the others."""
 
     path: Path
     ruleset: str
@@ -33,18 +33,18 @@ class PackageJudgement:
 
     @property
     def verdict(self) -> Literal["pass", "fail"]:
-        """Return `fail` if there is a breach; if `strict`, also if evidence is missing that the rules ask for."""
+        """Return `fail` for a breach and, if `strict`, for missing evidence that the rules ask for."""
         lacks_evidence = any(unchecked.asked for unchecked in self.all_not_applied())
         if self.all_breaches() or (self.strict and lacks_evidence):
             return "fail"
         return "pass"
 
     def all_breaches(self) -> list[Breach]:
-        """Return the breaches of the package and of its results; those of single logs stay there: one run may fail."""
+        """Return the breaches of the package and its results, but not of single logs, because one run may fail."""
         return [*self.breaches, *(breach for result in self.results for breach in result.breaches)]
 
     def all_not_applied(self) -> list[Unchecked]:
-        """Return what couldn't be checked of the package, of its results and of their logs."""
+        """Return what couldn't be checked about the package, its results and their logs."""
         not_applied = list(self.not_applied)
         for result in self.results:
             not_applied += result.not_applied
@@ -67,13 +67,14 @@ class PackageJudgement:
 
 
 def judge_package(root: Path, ruleset: str | None = None, strict: bool = False) -> PackageJudgement:
-    """Return the verdict on the package in a folder, under a ruleset or the one that its results say they are of.
+    """Return the verdict on the package in a folder, under the given ruleset or else the one that its results indicate.
 
-    With `strict`, missing evidence fails it. Raises CannotJudge if it has no results of BERT: no rule asks for any.
+    With `strict`, missing evidence fails it. Raises CannotJudge for a package without results of BERT, which breaks no
+    rule.
     """
     if not (root / "results").is_dir():
         raise CannotJudge(
-            f"{root}: found no results/; give a package's folder, with systems/, benchmarks/ and results/"
+            f"{root}: found no results/; give the folder of a package, with systems/, benchmarks/ and results/"
         )
     if not any((folder / _BENCHMARK).is_dir() for folder in layout.folders(root / "results")):
         raise CannotJudge(
@@ -108,7 +109,7 @@ def judge_package(root: Path, ruleset: str | None = None, strict: bool = False) 
 
 
 def _copies_across(results: list[Result]) -> Iterator[Question]:
-    """Ask about runs of one system that have the measurements of another's; a result's own are asked about there."""
+    """Ask about runs that have the measurements of another system's run; each result asks about its own runs."""
     runs = []
     for result in results:
         for log in result.logs:
@@ -126,5 +127,5 @@ def _ruleset_of(results: list[Result]) -> str:
 def _other_benchmarks(folder: Path) -> Iterator[Unchecked]:
     others = [other.name for other in layout.folders(folder) if other.name != _BENCHMARK]
     if others:
-        reason = f"results/{folder.name}: only {_BENCHMARK} is judged, not {', '.join(others)}"
+        reason = f"results/{folder.name}: the judge knows only {_BENCHMARK}, not {', '.join(others)}"
         yield LAYOUT.unchecked(reason, asked=False)

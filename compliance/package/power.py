@@ -1,7 +1,7 @@
 """Judge the power files of a result's runs by the official checks and the power rules, and compute the energy.
 
 A package has them in results/<system>/<benchmark>/power/result_<n>/: node_<k>.txt for each node, and sw_<k>.txt for
-each estimated part of the interconnect. Whether readings are plausible isn't judged: no rule bounds them.
+each estimated part of the interconnect. No rule bounds the readings, so we don't judge whether they are plausible.
 """
 
 import re
@@ -15,7 +15,7 @@ from typing import NamedTuple
 from compliance.read.power_file import EFFICIENCY, ESTIMATE, START, STOP, Readings, joules, read_power_file
 from compliance.read.run import RunFacts, as_integer
 from compliance.read.score import counted
-from compliance.read.source import CannotJudge
+from compliance.read.source import CannotJudge, found_at
 from compliance.rules.power_measurement import (
     POWER_COVERAGE,
     POWER_FILES,
@@ -28,21 +28,21 @@ from compliance.rules.rule import Breach, Unchecked
 
 FOLDER = "power"
 _FEWEST_READINGS = 60
-"""The rules suggest to extend a run until it has as many."""
+"""The rules suggest extending a run until it has this many readings."""
 _LONGEST_GAP_MS = 1_000 * 1.1
-"""A reading at least every second, and a tenth for the clock."""
+"""One reading per second, and 10 % for the clock."""
 _KINDS = ("node", "sw")
 _READ = re.compile(r"(node|sw)_.*\.txt")
-"""Names of the files that result_summarizer reads."""
+"""Names of files that result_summarizer reads."""
 
 Findings = list[Breach | Unchecked]
 
 
 class ResultPower(NamedTuple):
-    """What the power files of a result say.
+    """The findings in the power files of a result, and its energy.
 
-    `noncompliant` are the findings of each run that power_checker refuses, by log name: one run of a result may fail.
-    `energy_j` is the mean of the runs that count, None if unknown.
+    `noncompliant` has the findings of each run that power_checker refuses, by log name, because one run of a result may
+    fail. `energy_j` is the mean of the runs that count; None if unknown.
     """
 
     findings: Findings
@@ -76,13 +76,13 @@ def judge_power(folder: Path, name: str, runs: Mapping[str, RunFacts | None], de
             findings += power.findings
         others = [file for file in files[log] if not file.startswith(_KINDS)]
         if others:
-            reason = f"{run}: other files aren't judged: {', '.join(others[:5])}"
+            reason = f"{run}: the judge doesn't read other files: {', '.join(others[:5])}"
             findings.append(POWER_FILES.unchecked(reason, asked=False))
     return ResultPower(findings, noncompliant, _mean_energy_j([*runs.values()], energies))
 
 
 def _mean_energy_j(runs: Sequence[RunFacts | None], energies: Sequence[float | None]) -> float | None:
-    """Return the mean energy of the runs that count; None if one of them has none, or no run counts."""
+    """Return the mean energy of the runs that count; None if one of them has no energy, or if no run counts."""
     times = [facts.time_to_train_s if facts and facts.status == "success" else None for facts in runs]
     counting = [energy for energy, counts in zip(energies, counted(times), strict=True) if counts]
     known = [energy for energy in counting if energy is not None]
@@ -92,16 +92,16 @@ def _mean_energy_j(runs: Sequence[RunFacts | None], energies: Sequence[float | N
 
 
 def _run(folder: Path, name: str, names: Sequence[str], facts: RunFacts | None, described: dict[str, str]) -> _RunPower:
-    """Judge one run's files, and add up the energy if the log and all files give it."""
+    """Judge one run's files, and add up the energy if the log and all files state what it takes."""
     nodes = as_integer(described.get("number_of_nodes"))
     readable = [file for file in names if _READ.fullmatch(file)]
     measured = [file for file in readable if file.startswith("node_")]
     findings: Findings = []
     if not measured or (nodes is not None and len(measured) != nodes):
-        expected = "one node_<k>.txt a node" if nodes is None else f"{nodes}, the system's number of nodes"
-        findings.append(POWER_NODES.breach(f"{name}: {len(measured)} measured nodes", expected))
+        expected = "one node_<k>.txt per node" if nodes is None else f"{nodes}, the system's number of nodes"
+        findings.append(POWER_NODES.breach(f"{name}: number of measured nodes: {len(measured)}", expected))
     if len(measured) > 1 and not any(file.startswith("sw_") for file in readable):
-        findings.append(POWER_INTERCONNECT.unchecked(f"{name}: several nodes, and no sw_<k>.txt"))
+        findings.append(POWER_INTERCONNECT.unchecked(f"{name}: several nodes, but no sw_<k>.txt"))
     if facts is None or facts.started_ms is None or facts.stopped_ms is None:
         return _RunPower(findings, None)
     seconds = (facts.stopped_ms - facts.started_ms) / 1e3
@@ -110,7 +110,8 @@ def _run(folder: Path, name: str, names: Sequence[str], facts: RunFacts | None, 
         try:
             readings = read_power_file(folder / file)
         except CannotJudge as problem:
-            findings.append(POWER_FILES.breach(f"{name}/{file}: {problem}", "a file that can be read"))
+            found = found_at(folder / file, problem)
+            findings.append(POWER_FILES.breach(f"{name}/{file}: {found}", "a file that can be read"))
             total = None
             continue
         if file.startswith("node_"):
@@ -129,9 +130,9 @@ def _run(folder: Path, name: str, names: Sequence[str], facts: RunFacts | None, 
 
 def _node(name: str, node: Readings, began: float, ended: float) -> Iterator[Breach | Unchecked]:
     if node.unsound:
-        yield POWER_READINGS.breach(f"{name}: {node.unsound} unusable records", "watts of at least 0")
+        yield POWER_READINGS.breach(f"{name}: number of unusable records: {node.unsound}", "watts of at least 0")
     if not 0 < node.efficiency <= 1:
-        yield POWER_READINGS.breach(f"{name}: {EFFICIENCY} {node.efficiency:g}", "a share of 1, above 0")
+        yield POWER_READINGS.breach(f"{name}: {EFFICIENCY} {node.efficiency:g}", "a number above 0 and at most 1")
     if node.start_ms is None or node.start_ms > began or node.stop_ms is None or node.stop_ms < ended:
         expected = f"{START} before run_start and {STOP} after run_stop"
         yield POWER_COVERAGE.breach(f"{name}: doesn't cover the run", expected)
@@ -142,7 +143,7 @@ def _node(name: str, node: Readings, began: float, ended: float) -> Iterator[Bre
     if longest > 2 * _LONGEST_GAP_MS or too_few:  # a meter may miss a reading
         yield POWER_RATE.breach(f"{name}: {longest / 1e3:.1f} s without a reading", "a reading at least every second")
     if len(times) < _FEWEST_READINGS:
-        few = f"{name}: {len(times)} readings of the run; {_FEWEST_READINGS} or more are suggested"
+        few = f"{name}: {len(times)} readings during the run; the rules suggest {_FEWEST_READINGS} or more"
         yield POWER_COVERAGE.unchecked(few, asked=False)
 
 
@@ -152,7 +153,7 @@ def _switch(name: str, switch: Readings) -> Iterator[Breach]:
 
 
 def _refused_by_power_checker(files: Mapping[str, Sequence[str]]) -> set[str]:
-    """Return the runs that have no files, numbers beyond the files' count, or other counts than most runs."""
+    """Return the runs without files, with wrongly numbered files, or with fewer or more files than most runs."""
     refused = {log for log, names in files.items() if not names}
     for kind in _KINDS:
         files_of_kind: dict[str, list[str]] = {}
@@ -168,7 +169,7 @@ def _refused_by_power_checker(files: Mapping[str, Sequence[str]]) -> set[str]:
 
 
 def _are_numbered(names: Sequence[str]) -> bool:
-    """Return whether each name ends in a number from 0 to the count of names less one, as node_0.txt does."""
+    """Return whether each name ends in a number below the number of names, as node_0.txt does."""
     numbers = [as_integer(Path(name).stem.rpartition("_")[2]) for name in names]
     return all(number is not None and 0 <= number < len(names) for number in numbers)
 

@@ -1,7 +1,7 @@
-"""Judge one result of a package: the runs of one benchmark on one system, singly and together.
+"""Judge one result of a package: the runs of one benchmark on one system, alone and together.
 
-The rules ask of the runs together: their number, at most one failure, one system, a seed each, and no fewer samples to
-converge than the reference.
+For the runs together, the rules require: a number of runs, at most one failure, one system, a different seed in each
+run, and no fewer samples to converge than the reference.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from compliance.package.convergence import SCALING_FILE, judge_convergence, judg
 from compliance.package.power import FOLDER, ResultPower, judge_power
 from compliance.read.description import DIVISIONS, fields_of_result
 from compliance.read.find import LOG_PATTERN
-from compliance.read.record import distinct, shown
+from compliance.read.record import distinct, shown_values
 from compliance.read.run import RunFacts
 from compliance.read.score import olympic_mean
 from compliance.read.source import CannotJudge
@@ -35,16 +35,16 @@ from compliance.rules.rule import Breach, Unchecked
 from compliance.rules.run_results import run_is_a_result
 
 _MOST_RUNS = 50
-"""Runs that are judged; ten make a result."""
+"""Most runs that are judged; a result has ten."""
 
 Findings = list[Breach | Unchecked]
 
 
 @dataclass(frozen=True)
 class Result:
-    """The verdict on one result; `time_to_train_s` is the mean of the runs that count, not yet scaled.
+    """The verdict on one result; `time_to_train_s` is the mean of the runs that count, before scaling.
 
-    `breaches` are of the runs together; those of single logs stand in `logs`, where one run may fail.
+    `breaches` concern the runs together. Breaches of single logs are in `logs`; one run may fail.
     """
 
     system: str
@@ -57,9 +57,9 @@ class Result:
     breaches: tuple[Breach, ...]
     not_applied: tuple[Unchecked, ...]
     energy_j: float | None
-    """Mean of the runs that count, not yet scaled; None if not measured."""
+    """Mean of the runs that count, before scaling; None if not measured."""
     failed_run: str | None = None
-    """The one run that failed and is dropped as the slowest."""
+    """The only run that failed, which is dropped as the slowest."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields that `--json` prints."""
@@ -73,12 +73,12 @@ class Result:
 
 
 def judge_result(folder: Path, ruleset: str | None = None, name: str | None = None) -> Result:
-    """Judge the runs in results/<system>/<benchmark>, under a ruleset or the one that they say they are of.
+    """Judge the runs in results/<system>/<benchmark>, under the given ruleset or else the one that they indicate.
 
-    `name` is what messages call the folder. Raises CannotJudge if there is no such folder.
+    Messages call the folder `name`. Raises CannotJudge if there is no such folder.
     """
     if not folder.is_dir():
-        raise CannotJudge(f"{folder}: found no such folder; give results/<system>/<benchmark>, with {LOG_PATTERN}")
+        raise CannotJudge(f"{folder}: no such folder; give results/<system>/<benchmark>, with {LOG_PATTERN}")
     name = name or str(folder)
     described = fields_of_result(folder)
     entries = sorted(folder.glob(LOG_PATTERN), key=lambda path: (len(path.name), path.name))
@@ -128,7 +128,7 @@ def judge_result(folder: Path, ruleset: str | None = None, name: str | None = No
 
 
 def _ruleset_of(folder: Path, paths: Sequence[Path]) -> str:
-    """Return the ruleset that the folder's path or most of its logs name."""
+    """Return the ruleset that the folder's path or most of its logs indicate."""
     by_path = ruleset_of_path(folder)
     if by_path is not None:
         return by_path
@@ -137,21 +137,21 @@ def _ruleset_of(folder: Path, paths: Sequence[Path]) -> str:
 
 
 def _with_result_named(finding: Breach | Unchecked, name: str) -> Breach | Unchecked:
-    """Return a finding that names the result; a line of one of its logs stands in the text."""
+    """Return a finding that names the result; it has no line, because its text names the log."""
     if isinstance(finding, Breach):
         return finding._replace(found=f"{name}: {finding.found}", line=None)
     return finding._replace(reason=f"{name}: {finding.reason}")
 
 
 def _is_closed(division: str | None, runs: Mapping[str, RunFacts]) -> bool:
-    """Return whether closed rules apply; the logs decide if the system description gives no division."""
+    """Return whether the closed division's rules apply; the logs decide if the description states no division."""
     if division in DIVISIONS:
         return division == "closed"
     return any(facts.division == "closed" for facts in runs.values())
 
 
 def _division(described: Mapping[str, str]) -> str | None:
-    """Return a description's division in lower case, if it is one: the submission rules write it either way."""
+    """Return a description's division, in lower case if it is a known one: the submission rules allow upper case."""
     division = described.get("division")
     if division is not None and division.lower() in DIVISIONS:
         return division.lower()
@@ -170,12 +170,12 @@ def _number_of_runs(folder: Path, entries: Sequence[Path], paths: Sequence[Path]
     findings: Findings = []
     expected = tools.runs_per_result(folder.name)
     if len(paths) != expected:
-        findings.append(RUNS.breach(f"{len(entries)} {LOG_PATTERN}", f"exactly {expected} that are files"))
+        findings.append(RUNS.breach(f"{len(entries)} {LOG_PATTERN}", f"exactly {expected}, all of them files"))
     known = {*paths, *(folder / name for name in (OPTIONS_FILE, SCALING_FILE, FOLDER))}
     others = sorted({*folder.iterdir()} - known)
     if others:
-        reason = f"other entries aren't judged: {', '.join(path.name for path in others[:5])}"
-        findings.append(RUNS.unchecked(reason, asked=False))  # the official checker warns only
+        reason = f"the judge doesn't read other files and folders: {', '.join(path.name for path in others[:5])}"
+        findings.append(RUNS.unchecked(reason, asked=False))  # the official checker only warns
     return findings
 
 
@@ -186,7 +186,7 @@ def _failed(failed: Sequence[str], count: int) -> Findings:
 
 
 def _power_findings(power: ResultPower, failing: Sequence[str]) -> Findings:
-    """Return the findings of the power files; the official checker counts a run that it refuses as a failed one."""
+    """Return the findings in the power files; the official checker counts a run whose files it refuses as failed."""
     noncompliant = [finding for findings in power.noncompliant.values() for finding in findings]
     if len(failing) > 1:
         return [*power.findings, *noncompliant]
@@ -196,11 +196,11 @@ def _power_findings(power: ResultPower, failing: Sequence[str]) -> Findings:
 def _excused(finding: Breach | Unchecked) -> Unchecked:
     if isinstance(finding, Unchecked):
         return finding._replace(asked=False)
-    return finding.rule.unchecked(f"{finding.found}; accepted, as one run may fail", asked=False)
+    return finding.rule.unchecked(f"{finding.found}; accepted, because one run may fail", asked=False)
 
 
 def _not_results(runs: Mapping[str, RunFacts]) -> Findings:
-    """Find runs that are none: one run may fail, but it must be a run."""
+    """Find runs that aren't results: one run may fail, but it must be a complete run."""
     tries = [log for log, facts in runs.items() if facts.not_a_result]
     if not tries:
         return []
@@ -216,33 +216,30 @@ def _belonging(benchmark: str, division: str | None, runs: Mapping[str, RunFacts
         others = {name: value for name, value in logged.items() if value != stated}
         if others:
             other = next(iter(others.values()))
-            text = f"submission_{field} is {other!r} in {', '.join(others)}"
-            findings.append(BELONGS.breach(text, f"{stated!r}, as the package says"))
+            logged_value = "missing" if other is None else repr(other)
+            text = f"submission_{field} is {logged_value} in {', '.join(others)}"
+            findings.append(BELONGS.breach(text, f"{stated!r}, as in the package"))
     return findings
 
 
 def _same_system(runs: Mapping[str, RunFacts]) -> Findings:
     findings: Findings = []
     for key in ("submission_org", "submission_platform"):
-        logged = {name: _shown_values(facts, key) for name, facts in runs.items()}
+        logged = {name: shown_values((event.value for event in facts.all(key)), 40) for name, facts in runs.items()}
         values = list(logged.values())
         usual = max(distinct(values), key=values.count, default="")
         others = [f"{value} in {name}" for name, value in logged.items() if value != usual]
         if others:
-            findings.append(SAME_SYSTEM.breach(f"{key} is {usual}, but {', '.join(others[:5])}"))
+            findings.append(SAME_SYSTEM.breach(f"{key} is {usual} in most runs, but {', '.join(others[:5])}"))
     return findings
 
 
-def _shown_values(facts: RunFacts, key: str) -> str:
-    return shown(distinct(event.value for event in facts.all(key)), 40)
-
-
 def _seeds(folder: Path, ruleset: str, unreadable: Sequence[str], runs: Mapping[str, RunFacts]) -> Findings:
-    """Apply the official seed checker; its bypass, which the review decides on, leaves a gap.
+    """Apply the official seed checker; with its bypass, the review decides, and a gap remains.
 
-    The bypass excuses no equal seeds from the round on whose text forbids them ("Random numbers").
+    From the round whose text forbids equal seeds ("Random numbers"), the bypass doesn't excuse them.
     """
-    equal = [SEEDS.breach(pair, "a seed of its own in every run") for pair in equal_seeds(runs).values()]
+    equal = [SEEDS.breach(pair, "a different seed in every run") for pair in equal_seeds(runs).values()]
     others = [*unreadable_for_seeds(unreadable), *seeds_of_runs(runs)]
     if SEED_CHECKER_BYPASS not in checker_options(folder):
         return [*equal, *others]
@@ -252,4 +249,4 @@ def _seeds(folder: Path, ruleset: str, unreadable: Sequence[str], runs: Mapping[
 
 
 def _bypassed(breach: Breach) -> Unchecked:
-    return SEEDS.unchecked(f"{SEED_CHECKER_BYPASS}: {breach.found}")
+    return SEEDS.unchecked(f"waived by {SEED_CHECKER_BYPASS}: {breach.found}")

@@ -1,4 +1,4 @@
-"""Judge a package's system descriptions, alone and against the logs of their runs."""
+"""Judge a package's system descriptions, by themselves and against the logs of their runs."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ _COUNTS = (("number_of_nodes", 1), ("accelerators_per_node", 0))
 
 
 def judge_description(path: Path, name: str, ruleset: str) -> Iterator[Breach | Unchecked]:
-    """Yield what is wrong with a description, and counts that can't be read."""
+    """Yield the faults of a description, and counts that can't be read."""
     try:
         content, repeated = load(path)
     except UnreadableDescription as problem:
@@ -24,7 +24,7 @@ def judge_description(path: Path, name: str, ruleset: str) -> Iterator[Breach | 
     if repeated:
         yield SYSTEM_FIELDS.breach(f"{name}: repeated fields: {', '.join(repeated[:5])}", "each field once")
     for wrong in tools.description_problems(content, ruleset):
-        yield SYSTEM_DESCRIPTION.breach(f"{name}: {wrong}", f"what ruleset {ruleset} asks")
+        yield SYSTEM_DESCRIPTION.breach(f"{name}: {wrong}", f"what ruleset {ruleset} requires")
     fields = texts(content)
     division = fields.get("division", "")
     if division.lower() not in DIVISIONS:
@@ -33,11 +33,12 @@ def judge_description(path: Path, name: str, ruleset: str) -> Iterator[Breach | 
         value = fields.get(field, "")
         count = as_integer(value)
         if value and (count is None or count < least):
-            yield SYSTEM_DESCRIPTION.unchecked(f"{name}: {field} {value[:80]!r} is no whole number of at least {least}")
+            reason = f"{name}: {field} {value[:80]!r} isn't a whole number of at least {least}"
+            yield SYSTEM_DESCRIPTION.unchecked(reason)
 
 
 def ask_about_names(name: str, described: dict[str, str], runs: Sequence[RunFacts]) -> list[Question]:
-    """Ask, once for a system, about names that its logs give otherwise."""
+    """Ask, once per system, about names that differ between its description and its logs."""
     by_figure = {}
     for facts in runs:
         for question in description.ask_names(facts, described):

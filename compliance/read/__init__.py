@@ -1,4 +1,4 @@
-"""Read anybody's logs and the files beside them, safely and without judging: source -> record -> log -> run.
+"""Read anybody's logs and the files next to them, safely and without judging them: source -> record -> log -> run.
 
-The only package of the judge that bertbench imports, besides the functions of `compliance` itself.
+Of the judge, bertbench imports only this package and the functions in `compliance` itself.
 """

@@ -1,4 +1,4 @@
-"""One log as rules and questions see it: its facts, its faulty lines, its ruleset and its system's description."""
+"""One log as the rules and questions see it: its facts, its faulty lines, its ruleset and its system's description."""
 
 import math
 from itertools import pairwise
@@ -9,18 +9,18 @@ from compliance.read.run import LoggedEvaluation, RunFacts, alone, number, numer
 
 TRAINING_STEPS = "opt_learning_rate_training_steps"
 _LEAST_INTERVAL = 150_000 / 4
-"""Samples between evaluations: the rules' shortest interval is 150,000; counts closer than this are of something else.
+"""Samples between evaluations: the shortest interval in the rules is 150,000. Closer counts must count something else.
 """
 
 _COUNTS_TRAINING_SAMPLES = "1.1.0"
-"""Round 1.0 had BERT report samples of evaluations, later ones those of training (RCP Rules and Guidelines)."""
+"""In round 1.0, BERT reported evaluation samples, and in later rounds training samples (RCP Rules and Guidelines)."""
 
 
 class Case(RunFacts):
     """The facts of a log under one ruleset, read once.
 
-    `system` is the description's fields, empty if there is none; `batch` is the global batch size, or None unless it
-    is above 0; `required_division` is what --division gives.
+    `system` has the fields of the system description, and is empty if there is none. `batch` is the global batch size,
+    or None if the log has none above 0. `required_division` is the value of --division.
     """
 
     def __init__(self, log: Log, ruleset: str, required_division: str | None, system: dict[str, str]) -> None:
@@ -34,13 +34,13 @@ class Case(RunFacts):
         self.batch = batch if batch and batch > 0 else None
 
     def number(self, key: str) -> float | None:
-        """Return the number that the first event of a key gives, or None."""
+        """Return the number in the first event of a key, or None."""
         return number(self.value(key))
 
     def in_samples(self) -> list[tuple[LoggedEvaluation, float]]:
-        """Return evaluations with their samples by epoch_num; none if epoch_num counts otherwise.
+        """Return evaluations with their training samples, from epoch_num; none if epoch_num counts something else.
 
-        320 of 2,480 published logs count epochs or steps. These are closer together than samples are.
+        320 of 2,480 published logs count epochs or steps. Those counts are closer together than counts of samples.
         """
         counted: dict[float, LoggedEvaluation] = {}
         for evaluation in self.evaluations:
@@ -51,7 +51,7 @@ class Case(RunFacts):
             return []
         different_accuracies = len({evaluation.accuracy for evaluation in self.evaluations}) > 1
         if len(counted) == 1 and different_accuracies:
-            return []  # the same count at all evaluations
+            return []  # all evaluations have the same count
         samples = sorted(counted)
         gap = samples[0]
         if len(samples) > 1:
@@ -59,7 +59,7 @@ class Case(RunFacts):
         steps = self.number(TRAINING_STEPS) or (math.inf if self.closed else 0.0)
         are_close = gap < _LEAST_INTERVAL
         if samples[-1] <= steps and (are_close or not self.closed):
-            return []  # they are steps
+            return []  # these are steps
         if self.closed and are_close and self.ruleset < _COUNTS_TRAINING_SAMPLES:
-            return []  # they are samples of evaluations
+            return []  # these are evaluation samples
         return [(counted[count], count) for count in samples]

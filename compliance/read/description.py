@@ -1,6 +1,6 @@
-"""Read system descriptions: MLPerf's JSON with the 33 fields of a result's machine.
+"""Read system descriptions: MLPerf's JSON files with 33 fields about the machine of a result.
 
-Published ones also hold objects and lists, mostly in other_software_stack; every value is read as text.
+Published ones also contain objects and lists, mostly in other_software_stack. We read every value as text.
 """
 
 import json
@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from compliance.read.record import DEEPEST_RECORD, decoded_json, depth_of
-from compliance.read.source import CannotJudge, read_plain
+from compliance.read.source import CannotJudge, found_at, read_plain
 
 _LARGEST = 1 << 20
-_MOST_IN_ALL = 10**9  # accelerators; numbers of thousands of digits don't fit a float
+_MOST_IN_ALL = 10**9  # accelerators; a number with thousands of digits doesn't fit into a float
 DIVISIONS = ("closed", "open")
 
 
 class UnreadableDescription(Exception):  # noqa: N818 - names the file
-    """A system description that is not a JSON object; the message gives the reason."""
+    """A system description that isn't a JSON object; the message gives the reason."""
 
 
 def texts(content: dict[str, Any]) -> dict[str, str]:
@@ -30,22 +30,22 @@ def load(path: Path) -> tuple[dict[str, Any], Sequence[str]]:
     try:
         text = read_plain(path, _LARGEST).decode()
         if depth_of(text) > DEEPEST_RECORD:
-            raise UnreadableDescription(f"is nested more than {DEEPEST_RECORD} deep")
+            raise UnreadableDescription(f"is nested more than {DEEPEST_RECORD} levels deep")
         content, repeated = decoded_json(text)
     except CannotJudge as problem:
-        raise UnreadableDescription(f"can't be read: {str(problem).removeprefix(f'{path}: ')}") from problem
+        raise UnreadableDescription(f"can't be read: {found_at(path, problem)}") from problem
     except (ValueError, RecursionError) as error:
         raise UnreadableDescription(f"is not a JSON file ({error})") from error
     if not isinstance(content, dict):
-        raise UnreadableDescription(f"holds {type(content).__name__}, not an object")
+        raise UnreadableDescription(f"contains {type(content).__name__}, not an object")
     return content, repeated
 
 
 def fields_of_log(log: Path) -> dict[str, str]:
-    """Return the fields of the description of a log's system; an empty dict if there is none that can be read.
+    """Return the fields of the description of a log's system; an empty dict if there is no readable one.
 
-    Runs of bertbench leave result_0/system.json, with the fields under `hardware`; in a package it is
-    <org>/systems/<system>.json for <org>/results/<system>/<benchmark>/result_0.txt.
+    Runs of bertbench write result_0/system.json, with the fields under `hardware`. In a package, the description of
+    <org>/results/<system>/<benchmark>/result_0.txt is <org>/systems/<system>.json.
     """
     return fields_of_file(log.with_suffix("") / "system.json", "hardware") or fields_of_result(log.absolute().parent)
 
@@ -57,18 +57,18 @@ def fields_of_result(folder: Path) -> dict[str, str]:
 
 
 def fields_of_file(path: Path, section: str | None = None) -> dict[str, str]:
-    """Return a description's fields, or those of a section; an empty dict if it can't be read."""
+    """Return the fields of a description, or of one section; an empty dict if it can't be read."""
     try:
         content, _ = load(path)
     except UnreadableDescription:
-        return {}  # the judge of packages reports what is wrong with it
+        return {}  # `package.system` reports what is wrong with it
     if section is not None:
         content = content.get(section, content)
     return texts(content) if isinstance(content, dict) else {}
 
 
 def count_in_all_nodes(fields: dict[str, str], each: str = "accelerators_per_node") -> int | None:
-    """Return what all nodes have together, or None if the description doesn't give both counts, or absurd ones."""
+    """Return the number in all nodes together, or None if one of the counts is missing or the product is absurd."""
     try:
         count = int(fields["number_of_nodes"]) * int(fields[each])
     except (KeyError, ValueError):

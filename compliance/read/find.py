@@ -13,8 +13,8 @@ LOG_PATTERN = "result_*.txt"
 def find_logs(path: Path) -> list[Path]:
     """Return the path itself, or a folder's result_*.txt at any level, without following links to folders.
 
-    A folder without any, and a name of nothing, stand for the log that is called so with .txt: `named_run`.
-    Raises CannotJudge if nothing is at the path, or no log is in the folder.
+    If there are none, or if there is nothing at the path, return the log with this name and .txt (see `named_run`).
+    Raises CannotJudge if there is no such log either.
     """
     if path == STDIN:
         return [path]
@@ -24,21 +24,21 @@ def find_logs(path: Path) -> list[Path]:
             path.lstat()
             return [path]
     except (OSError, ValueError) as error:
-        raise CannotJudge(f"{path}: found nothing there; give a log or a folder of logs") from error
+        raise CannotJudge(f"{path}: no such file or folder; give a log or a folder of logs") from error
     logs = logs_below(path, lambda name: fnmatch(name, LOG_PATTERN))
     if not logs:
-        raise CannotJudge(f"{path}: found no {LOG_PATTERN} in the folder; give a folder of logs")
+        raise CannotJudge(f"{path}: found no {LOG_PATTERN} in this folder; give a folder of logs")
     return logs
 
 
 def logs_below(path: Path, is_log: Callable[[str], bool]) -> list[Path]:
-    """Return a folder's logs at any level, by folder and number, or the log of the run that the path names."""
+    """Return a folder's logs at any level, sorted by folder and number, or the log of the run that the path names."""
     logs = (Path(folder, name) for folder, _, names in os.walk(path) for name in names if is_log(name))
     return sorted(logs, key=lambda log: (log.parent, len(log.name), log.name)) or named_run(path)
 
 
 def named_run(path: Path) -> list[Path]:
-    """Return the log of the run that a path names without .txt, as the folder beside the log does; nothing if none."""
+    """Return the log of the run that a path names without .txt, as a run's folder does; empty if there is none."""
     log = Path(f"{path}.txt")
     return [log] if log.is_file() else []
 

@@ -1,7 +1,7 @@
 """Read one log: its events for our rules, its records for the official checker, and its faulty lines.
 
-The file is streamed and the kept part is bounded: 200 MB of anything take less than 300 MB of memory and 60 s.
-Beyond a bound on what our rules need, the log can't be judged: a part of it could mislead the rules.
+The file is streamed, and the part that is kept is bounded: 200 MB of anything take less than 300 MB of memory and 60 s.
+A log with more events than our rules can keep can't be judged, because a part of it could mislead the rules.
 """
 
 from collections import Counter, defaultdict
@@ -13,10 +13,10 @@ from compliance.read.record import RECORD_TOKEN, TOKEN, NoRecord, Record, parse_
 from compliance.read.source import CannotJudge, likely_kind, open_plain
 
 MOST_OF_A_KEY = 10_000  # events kept per key; in a real log 4,096 ranks each log init_start
-MOST_RECORDS = 1_000_000  # published logs have at most some thousands
+MOST_RECORDS = 1_000_000  # published logs have a few thousand at most
 _MOST_KEYS = 10_000
 _LONGEST_KEY = 256  # characters
-# Weights in bytes, see `record.weight`. A usual record weighs 2,000 and uses half of that.
+# Weights are in bytes (see `record.weight`). A usual record weighs 2,000, and takes half of that.
 _HEAVY_RECORD = 32 << 10
 _HEAVIEST_RECORDS = 24 << 20  # all heavy records of a log together
 _HEAVIEST_EVENTS = 128 << 20
@@ -40,9 +40,9 @@ class Event(NamedTuple):
 class Log:
     """One log: its events and its faulty lines.
 
-    `notes`: numbers and faults of lines by the rule that reports them (`rules.records`), at most 100 of each; under
-    `crash`, those on which the official checker ends in a traceback. `flooded`: keys with more than MOST_OF_A_KEY
-    events (the first are kept).
+    `notes` has the numbers and faults of lines, by the rule that reports them (`rules.records`), at most 100 per rule;
+    `crash` has the lines on which the official checker crashes. `flooded` has the keys with more than MOST_OF_A_KEY
+    events, of which the first are kept.
     Raises CannotJudge if the file can't be read safely, exceeds a limit, or has no MLPerf line.
     """
 
@@ -59,16 +59,16 @@ class Log:
 
     @property
     def flooded(self) -> list[str]:
-        """Return the keys with more events than are kept."""
+        """Return the keys that have more events than are kept."""
         return [key for key, count in self._counts.items() if count > MOST_OF_A_KEY]
 
     @property
     def in_memory(self) -> bool:
-        """Return whether `records` costs nothing; a large log is read again each time."""
+        """Return whether the records are in memory; `records` reads a larger log again each time."""
         return self._kept is not None
 
     def records(self) -> Iterator[Record]:
-        """Yield all records that parse, in file order, at each call."""
+        """Yield all records that can be parsed, in file order."""
         if self._kept is not None:
             yield from self._kept
             return
@@ -105,21 +105,21 @@ class Log:
         if not seen:
             self._stream.seek(0)
             kind = likely_kind(self._stream.read(4096))
-            raise CannotJudge(f"{name}: found {kind}; expected an MLPerf log, text with {TOKEN} lines")
+            raise CannotJudge(f"{name}: found {kind}; expected an MLPerf log, that is, text with {TOKEN} lines")
 
     def _weighed(self, line: int, text: str) -> int:
-        """Return the record's weight before parsing it. Raises CannotJudge if long records together weigh too much."""
+        """Return a record's weight before it is parsed. Raises CannotJudge if all long records weigh too much."""
         weighs = weight(text)
         if weighs > _HEAVY_RECORD:
             self._heavy_weight += weighs
             if self._heavy_weight > _HEAVIEST_RECORDS:
                 raise CannotJudge(
-                    f"found long records of more than {_HEAVIEST_RECORDS >> 20} MiB; expected short ones", line
+                    f"found more than {_HEAVIEST_RECORDS >> 20} MiB of long records; expected short ones", line
                 )
         return weighs
 
     def _watch(self, line: int, text: str) -> None:
-        """Note faults of a line with a token, and NUL bytes."""
+        """Note NUL bytes, and the faults of a line with a token."""
         tokens = text.count(TOKEN)
         if tokens:
             self._lines += 1
@@ -128,28 +128,24 @@ class Log:
         if "\0" in text:
             self._note("text" if tokens else "text-hole", line, "NUL bytes, as in a file with a hole")
         if tokens > 1:
-            self._note("record-read", line, f"{TOKEN} {tokens} times in one line; only the last is read")
+            self._note("record-read", line, f"{TOKEN} occurs {tokens} times; the parser reads only the last record")
         elif tokens and RECORD_TOKEN not in text and text.partition(TOKEN)[2].strip():
-            self._note("record-read", line, f"no blank after {TOKEN}, so the line is not read")
+            self._note("record-read", line, f"there is no space after {TOKEN}, so the parser skips the line")
 
     def _keep_event(self, record: Record, weighs: int) -> None:
         key = record.key
         if not isinstance(key, str) or len(key) > _LONGEST_KEY:
-            oddity = (
-                f"of {len(key):,} characters" if isinstance(key, str) else f"that is not text: {type(key).__name__}"
-            )
-            self._note("record-read", record.lineno, f"a key {oddity}")
+            oddity = f"has {len(key):,} characters" if isinstance(key, str) else f"is not text: {type(key).__name__}"
+            self._note("record-read", record.lineno, f"the key {oddity}, so the judge skips the record")
             return
         if key not in self._counts and len(self._counts) >= _MOST_KEYS:
-            raise CannotJudge(f"found more than {_MOST_KEYS:,} keys", record.lineno)
+            raise CannotJudge(f"found more than {_MOST_KEYS:,} different keys", record.lineno)
         self._counts[key] += 1
         if self._counts[key] > MOST_OF_A_KEY:
             return
         self._event_weight += weighs
         if self._event_weight > _HEAVIEST_EVENTS:
-            raise CannotJudge(
-                "found records of more than 128 MiB; expected at most some thousands of short ones", record.lineno
-            )
+            raise CannotJudge("found more than 128 MiB of records; expected a few thousand short ones", record.lineno)
         value, metadata = _as_utf8(record.value["value"]), record.value["metadata"]
         fields = metadata if isinstance(metadata, dict) else {}
         self.events.append(Event(record.lineno, key, record.timestamp, value, fields))
@@ -160,7 +156,7 @@ class Log:
 
 
 def read_events(path: Path) -> list[Event]:
-    """Return the MLPerf events of a file, in file order; at most MOST_OF_A_KEY per key.
+    """Return the MLPerf events in a file, in file order and at most MOST_OF_A_KEY per key.
 
     Raises CannotJudge if the file can't be read safely or has no MLPerf line.
     """
@@ -169,7 +165,7 @@ def read_events(path: Path) -> list[Event]:
 
 
 def _as_utf8(value: Any) -> Any:
-    """Return text as its writer meant it, for display; the official checker compares the latin-1 reading."""
+    """Return text as its writer meant it, for display; the official checker compares the text as latin-1."""
     if isinstance(value, str) and not value.isascii():
         try:
             return value.encode("latin-1").decode("utf-8")

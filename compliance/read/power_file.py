@@ -1,4 +1,4 @@
-"""Read one power file of MLPerf: the readings of a node's meters during a run, and their energy."""
+"""Read one MLPerf power file, with the readings of a node's meters during a run, and compute the energy."""
 
 import math
 from collections.abc import Sequence
@@ -17,11 +17,11 @@ EFFICIENCY = "conversion_eff"
 ESTIMATE = "interconnect_power_est"
 _TIMES = (START, STOP)
 _VALUES = (EFFICIENCY, ESTIMATE)
-_LARGEST = 50 << 20  # bytes: a submission's limit for a file; a day of two readings a second
+_LARGEST = 50 << 20  # bytes: the limit for a file in a submission, and a day at two readings per second
 
 
 class Readings(NamedTuple):
-    """The content of one file: time in ms and watts of each reading, in order of time."""
+    """The content of one file; `readings` has the time in ms and the watts of each reading, ordered by time."""
 
     start_ms: float | None
     stop_ms: float | None
@@ -29,14 +29,14 @@ class Readings(NamedTuple):
     efficiency: float = 1.0
     estimate_w: float | None = None
     unsound: int = 0
-    """Number of lines that are not a record, and of records whose value is not a power, or not the one given before."""
+    """Number of lines that aren't records, and of records whose value isn't a power, or contradicts an earlier one."""
 
 
 def joules(node: Readings, time_to_train_ms: float) -> float | None:
-    """Return a node's energy by the official formula; None without a start and a later reading.
+    """Return a node's energy by the official formula; None if there is no start, or no reading after it.
 
-    Each reading covers the time since the previous one, from the start to the stop or the last reading. The sum is
-    scaled from that time to the time to train.
+    Each reading covers the time since the previous one. The sum goes from the start to the stop, or to the last reading
+    if there is no stop, and is scaled to the time to train.
     """
     if node.start_ms is None or not node.readings:
         return None

@@ -1,8 +1,8 @@
 r"""Read MLPerf lines as the official checker does.
 
-A line with `:::MLLOG ` is a record, with any text before the token; \n, \r and \r\n end a line, bytes are latin-1, and
-the last token of a line counts. Lines are numbered by \n, as editors and grep do, or by \r where no \n is.
-Reading takes time linear in the number of bytes, for any bytes.
+A line with `:::MLLOG ` is a record; there may be any text before this token, and the last token in a line counts. \n,
+\r and \r\n end a line, and bytes are latin-1. Lines are numbered by \n, as in editors and grep, or by \r in a file
+without \n. For any input, reading takes time linear in the number of bytes.
 """
 
 import json
@@ -17,16 +17,16 @@ from compliance.read.source import CannotJudge
 TOKEN = ":::MLLOG"
 RECORD_TOKEN = TOKEN + " "
 
-LONGEST_RECORD = 1 << 20  # characters; published records have some hundreds
-DEEPEST_RECORD = 64  # published records are nested 2 deep
+LONGEST_RECORD = 1 << 20  # characters; published records have a few hundred
+DEEPEST_RECORD = 64  # published records are nested two levels deep
 
 _TOKEN = TOKEN.encode()
 _BLOCK = 1 << 20
 _SHOWN = 60
-"""Characters of a line that is no record; there may be a million of them."""
+"""Characters shown of a line that isn't a record, which may have a million."""
 _FIELDS = ("time_ms", "key", "value", "metadata")
 _LINE_END = re.compile(rb"[\r\n]")
-# The quantifier is possessive and the closing quote optional, so no text makes it try a character twice.
+# The quantifier is possessive and the closing quote is optional, so no text makes the search try a character twice.
 _STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[\]{}]', re.DOTALL)
 
 
@@ -41,24 +41,24 @@ def _watched(items: list[tuple[str, Any]]) -> dict[str, Any]:
     return content
 
 
-# Made once: making a decoder takes as long as reading a record.
+# Made once, because making a decoder takes as long as reading a record.
 _DECODER = json.JSONDecoder(object_pairs_hook=_watched)
 
 
 class Record(NamedTuple):
-    """A record under the names that the official checker's rules use; `full_string` only gives its line."""
+    """A record, with the field names that the official checker's rules use; `full_string` has only the line number."""
 
     full_string: str
     timestamp: float
     key: Any
     value: dict[str, Any]
     lineno: int
-    oddity: str | None = None  # its time_ms, if that is not a number
-    repeated: Sequence[str] = ()  # names of fields that it gives more than once
+    oddity: str | None = None  # its time_ms, if that isn't a number
+    repeated: Sequence[str] = ()  # names of fields that occur more than once
 
 
 class NoRecord(Exception):  # noqa: N818 - describes a line
-    """A line with a token but no record; `crash`: the official checker ends in a traceback on it."""
+    """A line with a token but no record; `crash` is true if the official checker crashes on it."""
 
     def __init__(self, reason: str, crash: bool = False) -> None:
         super().__init__(reason)
@@ -66,14 +66,14 @@ class NoRecord(Exception):  # noqa: N818 - describes a line
 
 
 def _unwatched(line: int, text: str) -> None:
-    """Do nothing: most readers take records only."""
+    """Do nothing, because most readers need only the records."""
 
 
 def record_lines(stream: BinaryIO, watch: Callable[[int, str], None] = _unwatched) -> Iterator[tuple[int, str]]:
     """Yield the number of each line with a record, and its text from the last token on.
 
-    `watch` gets the number and text of each line with a token, and of the first other line with a NUL byte.
-    Raises CannotJudge on a record beyond the limit.
+    `watch` receives the number and text of each line with a token, and of the first other line with a NUL byte.
+    Raises CannotJudge for a record that is too long.
     """
     number = 1
     hole_seen = False
@@ -81,7 +81,7 @@ def record_lines(stream: BinaryIO, watch: Callable[[int, str], None] = _unwatche
     for block in _blocks(stream):
         done = 0
         if number == 1 and b"\n" not in block and b"\r" in block:
-            line_end = b"\r"  # so do editors, in a file without \n
+            line_end = b"\r"  # as editors do in a file without \n
         while done < len(block):
             token = block.find(_TOKEN, done)
             start = len(block)
@@ -107,7 +107,7 @@ def record_lines(stream: BinaryIO, watch: Callable[[int, str], None] = _unwatche
 
 
 def _blocks(stream: BinaryIO) -> Iterator[bytes]:
-    """Yield the stream in blocks that end at a line end; a longer line without a record comes in parts."""
+    """Yield the stream in blocks that end with a line; a very long line without a record comes in parts."""
     stream.seek(0)
     pending: list[bytes] = []
     waiting = 0
@@ -136,17 +136,17 @@ def _blocks(stream: BinaryIO) -> Iterator[bytes]:
 
 
 def parse_record(line: int, text: str) -> Record:
-    """Return the record of a line. Raises NoRecord, and CannotJudge if it is nested too deep."""
+    """Return the record in a line. Raises NoRecord, and CannotJudge if it is nested too deep."""
     if text.count("[") + text.count("{") > DEEPEST_RECORD and depth_of(text) > DEEPEST_RECORD:
-        raise CannotJudge(f"found a record nested more than {DEEPEST_RECORD} deep", line)
+        raise CannotJudge(f"found a record nested more than {DEEPEST_RECORD} levels deep", line)
 
     try:
         content, repeated = decoded_json(text[len(RECORD_TOKEN) :])
     except ValueError as error:
-        raise NoRecord(f"not JSON: {error}") from error
+        raise NoRecord(f"a line that isn't JSON: {error}") from error
     if not isinstance(content, dict):
         start = len(RECORD_TOKEN)
-        raise NoRecord(f"not an object: {text[start : start + _SHOWN]}", crash=content is not None)
+        raise NoRecord(f"a line that isn't a JSON object: {text[start : start + _SHOWN]}", crash=content is not None)
     missing = [name for name in _FIELDS if name not in content]
     if "time_ms" not in missing:
         time_ms = _time(content["time_ms"])  # first, as in the official checker
@@ -158,34 +158,42 @@ def parse_record(line: int, text: str) -> Record:
 
 
 def decoded_json(text: str) -> tuple[Any, Sequence[str]]:
-    """Return a JSON text's content, and the names of fields that an object gives twice. Raises ValueError."""
+    """Return the content of a JSON text, and the names of fields that occur twice in an object. Raises ValueError."""
     _twice_named.clear()
     return _DECODER.decode(text), tuple(sorted(_twice_named))
 
 
 def weight(text: str) -> int:
-    """Return an upper bound of a parsed JSON text's bytes: 4 a character, 100 a value, list or object."""
+    """Return an upper bound for the bytes of a parsed JSON text: 4 per character, 100 per value, list or object."""
     return 4 * len(text) + 100 * (text.count(",") + text.count("[") + text.count("{"))
 
 
 def shown(value: Any, length: int = 60) -> str:
-    """Return a log's value as one short ASCII line, so that no control character reaches a terminal."""
+    """Return a value from a log as one short line of ASCII, so that no control character reaches a terminal."""
     text = json.dumps(value)
     return text if len(text) <= length else text[: length - 3] + "..."
 
 
+def shown_values(values: Iterable[Any], length: int = 60) -> str:
+    """Return the distinct values of a key as one short line: a single value as it is, and none as `missing`."""
+    different = distinct(values)
+    if not different:
+        return "missing"
+    return shown(plain(different if len(different) > 1 else different[0]), length)
+
+
 def as_json(content: Any) -> str:
-    """Return JSON that strict parsers read, of dataclasses too: NaN and infinities become null, lone surrogates `?`."""
+    """Return JSON that strict parsers accept: NaN and infinities become null, and lone surrogates become `?`."""
     text = json.dumps(content, ensure_ascii=False, default=asdict).encode(errors="replace")
     return json.dumps(json.loads(text, parse_constant=lambda _: None), indent=2)
 
 
 JSON_FORMAT = 1
-"""Number of the form of what `--json` prints; it grows when a field changes its name or meaning, or goes."""
+"""Version of the format of `--json` output; it grows when a field is removed or changes its name or meaning."""
 
 
 def answer_json(command: str, content: Any) -> str:
-    """Return a command's answer for `--json`: an object that names the command, or a list of such objects."""
+    """Return a command's output for `--json`: an object that names the command, or a list of such objects."""
     plain_content = json.loads(as_json(content))
     if isinstance(plain_content, list):
         return as_json([_named(command, item) for item in plain_content])
@@ -193,7 +201,7 @@ def answer_json(command: str, content: Any) -> str:
 
 
 def error_json(command: str, message: str, exit_code: int) -> str:
-    """Return what `--json` prints instead of an answer after a mistake; the message is that of standard error."""
+    """Return the `--json` output for a mistake; standard error shows the same message."""
     return answer_json(command, {"error": {"message": message.strip(), "exit_code": exit_code}})
 
 
@@ -202,7 +210,7 @@ def _named(command: str, content: Any) -> Any:
 
 
 def distinct(values: Iterable[Any]) -> list[Any]:
-    """Return values that differ, in their order: 448 and 448.0 are one value, and so are two NaN."""
+    """Return the distinct values, in their order: 448 and 448.0 count as one value, and so do two NaN."""
     different: dict[str, Any] = {}
     for value in values:
         different.setdefault(shown(plain(value), 10_000), value)
@@ -210,7 +218,7 @@ def distinct(values: Iterable[Any]) -> list[Any]:
 
 
 def plain(value: Any) -> Any:
-    """Return whole numbers as integers and others with seven digits, which a float of 32 bits has; in lists too."""
+    """Return whole numbers as integers, and others to seven digits, which a 32-bit float has; also within lists."""
     if isinstance(value, list):
         return [plain(item) for item in value]
     if isinstance(value, float):
@@ -219,15 +227,15 @@ def plain(value: Any) -> Any:
 
 
 def printable(text: str) -> str:
-    r"""Return text with control characters, and bytes of names that are not UTF-8, written as \x1b and the like.
+    r"""Return text with escapes, such as \x1b, for control characters and for bytes that aren't UTF-8.
 
-    File names and values of logs are untrusted: they could steer a terminal.
+    File names and values in logs are untrusted, and could steer a terminal.
     """
     return "".join(character if character.isprintable() else _escaped(character) for character in text)
 
 
 def _escaped(character: str) -> str:
-    if "\udc80" <= character <= "\udcff":  # a byte of a name that is not UTF-8, as Python holds it
+    if "\udc80" <= character <= "\udcff":  # how Python represents a byte of a name that isn't UTF-8
         return f"\\x{ord(character) - 0xDC00:02x}"
     return character.encode("unicode_escape", "surrogatepass").decode()
 
@@ -236,9 +244,9 @@ def _time(value: Any) -> float:
     try:
         return float(value)
     except ValueError as error:
-        raise NoRecord(f"time_ms {shown(value)}, not a number") from error
+        raise NoRecord(f"time_ms {shown(value)}, which isn't a number") from error
     except (TypeError, OverflowError) as error:
-        raise NoRecord(f"time_ms {shown(value)}, not a time", crash=True) from error
+        raise NoRecord(f"time_ms {shown(value)}, which isn't a time", crash=True) from error
 
 
 def depth_of(text: str) -> int:

@@ -1,4 +1,4 @@
-"""Derive one run's times, samples and accuracies from its log, without judging them."""
+"""Derive the times, samples and accuracies of one run from its log, without judging them."""
 
 import math
 from collections import defaultdict
@@ -10,7 +10,7 @@ from compliance.read.record import shown
 
 
 class LoggedEvaluation(NamedTuple):
-    """One measured accuracy: its training samples (MLPerf's epoch_num for BERT), its time and its line."""
+    """One measured accuracy, with its training samples (MLPerf's epoch_num for BERT), its time and its line."""
 
     samples: float | None
     accuracy: float
@@ -19,14 +19,14 @@ class LoggedEvaluation(NamedTuple):
 
 
 class Converged(NamedTuple):
-    """A run's values for the convergence check; `samples` to its last evaluation, None if the run failed."""
+    """A run's values for the convergence check: batch size, and samples to the last evaluation (None if it failed)."""
 
     global_batch_size: float | None
     samples: float | None
 
 
 class RunFacts:
-    """Facts of a run; each is None if the log doesn't give it."""
+    """Facts about a run; each is None if the log doesn't state it."""
 
     def __init__(self, events: list[Event]) -> None:
         self._events = events
@@ -62,7 +62,7 @@ class RunFacts:
         return first.value if first else None
 
     def keys(self) -> set[str]:
-        """Return the keys that occur."""
+        """Return the keys that occur in the log."""
         return set(self._by_key)
 
     def events(self) -> list[Event]:
@@ -71,11 +71,11 @@ class RunFacts:
 
     @property
     def is_fine(self) -> bool:
-        """Return whether times are finer than whole seconds, which repeat by chance."""
+        """Return whether times are finer than whole seconds, which may repeat by chance."""
         return any(event.time_ms % 1e3 for event in self._events)
 
     def only(self, keys: frozenset[str], most: int) -> "RunFacts":
-        """Return the facts from at most `most` events of each of these keys: all runs of a package stay in memory."""
+        """Return the facts with at most `most` events of these keys only, so that a package's runs fit into memory."""
         events = [event for key in keys for event in self.all(key)[:most]]
         return RunFacts(sorted(events, key=lambda event: event.line))
 
@@ -88,14 +88,14 @@ class RunFacts:
 
     @property
     def course(self) -> list[tuple[float, float]]:
-        """Return the accuracy at each evaluation, with the seconds since run_start; none in a log without it."""
+        """Return the seconds since run_start and the accuracy of each evaluation; none in a log without run_start."""
         if self.started_ms is None:
             return []
         return [((measured.time_ms - self.started_ms) / 1e3, measured.accuracy) for measured in self.evaluations]
 
     @property
     def best(self) -> LoggedEvaluation | None:
-        """Return the evaluation with the highest accuracy, the first of equals."""
+        """Return the first evaluation with the highest accuracy."""
         return max(self.evaluations, key=lambda evaluation: evaluation.accuracy, default=None)
 
     @property
@@ -110,7 +110,7 @@ class RunFacts:
 
     @property
     def samples_per_s(self) -> float | None:
-        """Return the training samples per second of the whole timed run."""
+        """Return the training samples per second over the whole timed run."""
         return self.samples / self.time_to_train_s if self.samples and self.time_to_train_s else None
 
     @property
@@ -130,31 +130,31 @@ class RunFacts:
 
 
 def number(value: Any) -> float | None:
-    """Return a number of at most 1e100 (so that products of three stay finite), or None; true and false are none."""
+    """Return a number of at most 1e100, so that the product of three stays finite; None for true, false and others."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if abs(value) <= 1e100 else None  # nan is not
+    return float(value) if abs(value) <= 1e100 else None  # the comparison is false for NaN
 
 
 def numeric(value: Any) -> float | None:
-    """Return a number, also one that is spelled as text, or None."""
-    if isinstance(value, str) and value.isascii():  # not other scripts' digits
+    """Return a number, which may be written as text, or None."""
+    if isinstance(value, str) and value.isascii():  # float() would also accept digits of other scripts
         with suppress(ValueError):
             return number(float(value[:100]))
     return number(value)
 
 
 def alone(value: Any) -> Any:
-    """Return the value of a list of one, which some loggers write, or the value itself."""
+    """Return the only element of a list, as some loggers write single values, or else the value itself."""
     return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
 def as_integer(value: Any) -> int | None:
-    """Return a value's whole number from any type or spelling, or None."""
+    """Return a value as a whole number, whatever its type or spelling, or None."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if isinstance(value, str) and value.isascii():
-        for base in (10, 0):  # 0 takes 0x10 and the like
+        for base in (10, 0):  # 0 accepts 0x10 and the like
             with suppress(ValueError):
                 return int(value, base)
     whole_or_not = numeric(value)

@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from statistics import mean
 
-_FEWEST_TO_DROP_FROM = 3  # below it nothing would be left
+_FEWEST_TO_DROP_FROM = 3  # with fewer, nothing would be left
 
 
 def counted(times: Sequence[float | None]) -> list[bool]:
-    """Return for each run whether its time counts; None is a failed run.
+    """Return for each run whether its time counts; a time of None means that the run failed.
 
-    One failure is the dropped slowest. With more, the rules give no result, and the successful runs are treated as
-    if they were all.
+    A single failure counts as the slowest run, which is dropped. With more failures, there is no result under the
+    rules; we then treat the successful runs as if they were all.
     """
     successful = sorted((time, run) for run, time in enumerate(times) if time is not None)
     kept = [run for _, run in successful]  # the fastest first

@@ -1,6 +1,6 @@
-"""Open an untrusted file: only plain files and standard input, of bounded size, without hanging.
+"""Open untrusted files without hanging: only plain files and standard input, and only up to a size limit.
 
-The judge and the report open every file here: logs, and the files beside them.
+The judge and the report open all files here: logs, and the files next to them.
 """
 
 import errno
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 STDIN = Path("-")
-LARGEST_LOG = 1 << 30  # bytes; published logs are below 50 MB, the limit for a file of a submission
+LARGEST_LOG = 1 << 30  # bytes; published logs are below 50 MB, the limit for a file in a submission
 _IN_MEMORY = 16 << 20
 
 _KINDS = {
@@ -34,11 +34,16 @@ _SIGNATURES = {
 
 
 class CannotJudge(Exception):  # noqa: N818 - the verdict's name
-    """An input that is not a log: the message gives what was found and expected; `line` is at fault, if any."""
+    """An input that isn't a log. The message says what was found and expected; `line` is the line at fault, if any."""
 
     def __init__(self, message: str, line: int | None = None) -> None:
         super().__init__(message)
         self.line = line
+
+
+def found_at(path: Path, problem: CannotJudge) -> str:
+    """Return what was found at a path, without the path and the remedy."""
+    return str(problem).removeprefix(f"{path}: ").removeprefix("found ").partition("; ")[0]
 
 
 @contextmanager
@@ -49,7 +54,7 @@ def open_plain(path: Path, largest: int = LARGEST_LOG) -> Iterator[BinaryIO]:
 
 
 def read_plain(path: Path, largest: int) -> bytes:
-    """Return all bytes of a plain file. Raises CannotJudge, also if it has more than `largest` bytes."""
+    """Return all bytes of a plain file. Raises CannotJudge if it can't be read or has more than `largest` bytes."""
     with open_plain(path, largest) as stream:
         return stream.read()
 
@@ -78,7 +83,7 @@ def _plain_file(path: Path, largest: int) -> Iterator[BinaryIO]:
 
 
 class _Window:
-    """The first `size` bytes of a file: a growing file, or a kernel's file without a size, has no other end."""
+    """The first `size` bytes of a file, because a file that grows, or a kernel's file, may have no end."""
 
     def __init__(self, file: BinaryIO, size: int) -> None:
         self._file = file
@@ -91,28 +96,28 @@ class _Window:
 
 def _refuse_special(path: Path, status: os.stat_result, largest: int) -> None:
     if not stat.S_ISREG(status.st_mode):
-        kind = _KINDS.get(stat.S_IFMT(status.st_mode), "something special")
-        raise CannotJudge(f"{path}: is {kind}, not a regular file; give a log or a folder of logs")
+        kind = _KINDS.get(stat.S_IFMT(status.st_mode), "a special file")
+        raise CannotJudge(f"{path}: found {kind}, not a regular file; give a log or a folder of logs")
     if status.st_size > largest:
-        raise CannotJudge(f"{path}: found {status.st_size:,} bytes, expected at most {largest:,}")
+        raise CannotJudge(f"{path}: found {status.st_size:,} bytes; expected at most {largest:,}")
 
 
 def _unreadable(error: OSError | ValueError) -> str:
     if not isinstance(error, OSError):
-        return f"cannot be opened ({error})"
+        return f"found a name that cannot be opened ({error})"
     if error.errno == errno.ENOENT:
-        return "found nothing there"
-    return f"cannot be read ({error.strerror})"
+        return "no such file or folder"
+    return f"found a file that cannot be read ({error.strerror})"
 
 
 @contextmanager
 def _spooled() -> Iterator[BinaryIO]:
-    """Keep standard input in memory or in a temporary file: a large log is read more than once."""
+    """Keep standard input in memory or in a temporary file, because a large log is read more than once."""
     with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY) as spool:
         size = 0
         while block := sys.stdin.buffer.read(1 << 20):
             size += len(block)
             if size > LARGEST_LOG:
-                raise CannotJudge(f"-: found more than {LARGEST_LOG:,} bytes, expected a log of at most that size")
+                raise CannotJudge(f"-: found more than {LARGEST_LOG:,} bytes; expected a log of at most that size")
             spool.write(block)
         yield cast(BinaryIO, spool)

@@ -1,4 +1,4 @@
-"""MLPerf's rules, a file for each section: what they say decides the verdict, and nothing else does."""
+"""MLPerf's rules, one file per section: they decide the verdict, and nothing else does."""
 
 from compliance.rules import (
     benchmark_results,

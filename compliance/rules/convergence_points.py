@@ -10,19 +10,19 @@ from compliance.rules.rule import OLDEST, TRAINING_RULES, Checked, Fault, Gap, R
 
 @rule(
     "epoch-num", Source(TRAINING_RULES, "RCP Rules and Guidelines"),
-    "A closed log reports training samples at each evaluation, as epoch_num",
-    "log the training samples seen so far as epoch_num", since="1.1.0",
+    "A closed log reports the number of training samples at each evaluation, as epoch_num",
+    "log the number of training samples so far as epoch_num", since="1.1.0",
 )  # fmt: skip
 def evaluations_report_training_samples(case: Case) -> Checked:
-    """Find counts that are no numbers or that fall.
+    """Find counts that aren't numbers, and counts that decrease.
 
-    320 of 2,480 published logs count epochs or steps instead: their cadence can't be seen, but nothing shows that the
-    run was wrong.
+    320 of 2,480 published logs count epochs or steps instead. They don't show the evaluation interval, but they don't
+    show a fault in the run either.
     """
     if not case.closed:
         return
     for event in case.all("eval_accuracy"):
-        count = event.metadata.get("epoch_num", 0)  # the official checker reports those without any
+        count = event.metadata.get("epoch_num", 0)  # the official checker reports an evaluation without epoch_num
         samples = number(count)
         if samples is None or samples < 0:
             yield Fault(event.line, f"epoch_num {shown(count)}")
@@ -33,25 +33,26 @@ def evaluations_report_training_samples(case: Case) -> Checked:
             yield Fault(
                 after.line,
                 f"epoch_num {after.samples:,.0f} after {before.samples:,.0f} on line {before.line}",
-                "a count that grows",
+                "a count that doesn't decrease",
             )
     if counted and not case.in_samples():
         yield Gap(
-            f"epoch_num {counted[-1].samples:,.0f} at the last evaluation counts no samples; cadence isn't judged"
+            f"epoch_num {counted[-1].samples:,.0f} at the last evaluation isn't a number of samples, so the interval "
+            "between evaluations can't be checked"
         )
 
 
 CONVERGENCE = Rule(
     "convergence", Source(TRAINING_RULES, "Reference Convergence Points (RCPs)"),
-    "A closed result takes no significantly fewer samples than the reference, by the official RCP checker",
-    "run again, or submit a reference convergence point for this batch size",
+    "A closed result doesn't need significantly fewer samples than the reference, by the official RCP checker",
+    "run again, or submit a reference convergence point (RCP) for this batch size",
 )  # fmt: skip
 TRAIN_SAMPLES_SINCE = "2.0.0"
-"""From this round on, "Benchmark Specific Rules" lets BERT give its samples to converge as train_samples."""
-# "Score scaling", from 2.0 on, lets the training committee set any factor, and the program reads what it finds.
+"""From this round on, "Benchmark Specific Rules" lets BERT report its samples to converge as train_samples."""
+# From 2.0 on, "Score scaling" lets the training committee set any factor, and the program uses whatever the file has.
 SCALING = Rule(
     "scaling", Source("mlcommons/logging, result_summarizer", "_get_scaling_factor"),
-    "scaling.json, if it is there, is a JSON object with a number as scaling_factor",
-    "remove the file: the official tool or the review writes it", since=OLDEST,
+    "scaling.json, if present, is a JSON object with a number as scaling_factor",
+    "remove the file; the official tool or the review writes it", since=OLDEST,
 )  # fmt: skip
 RULES = (evaluations_report_training_samples, CONVERGENCE, SCALING)

@@ -1,4 +1,4 @@
-"""training_rules.adoc, "Divisions": which of the two divisions; and whether a log is of BERT, which we can judge."""
+"""training_rules.adoc, "Divisions": which division a log is in, and whether it is of BERT, which we can judge."""
 
 from collections.abc import Callable
 from typing import Any
@@ -33,23 +33,24 @@ def _stated_once(case: Case, key: str, is_sound: Callable[[Any], object]) -> Che
 
 
 def _differs(due: str | None, event: Event | None) -> Checked:
-    """Find a stated division that isn't the one that is due."""
+    """Find a logged division that differs from the one that is due."""
     stated = event.value if event else None
     if due in DIVISIONS and stated != due:
         yield Fault(event.line if event else None, f"division {shown(stated)}", f"division {due}")
 
 
 @rule(
-    "benchmark", Source(JUDGE, "What it can't see"), "The log is of BERT: the judge knows no other benchmark's rules",
-    "judge the log by the official checker", since=OLDEST, doubtful=True,
+    "benchmark", Source(JUDGE, "What it can't see"),
+    "The log is of BERT, the only benchmark whose rules the judge knows",
+    "check the log with the official checker alone", since=OLDEST, doubtful=True,
 )  # fmt: skip
 def benchmark_is_bert(case: Case) -> Checked:
-    """Find logs of another benchmark, which break no rule; the official checker finds those that name none."""
+    """Find logs of another benchmark, which break no rule; the official checker finds logs that don't name any."""
     yield from _stated_once(case, "submission_benchmark", lambda value: value == "bert")
 
 
 @rule(
-    "division", Source(TRAINING_RULES, "Divisions"), "A run belongs to the closed or to the open division",
+    "division", Source(TRAINING_RULES, "Divisions"), "A run is in the closed or the open division",
     "log submission_division once, as closed or open", since=OLDEST,
 )  # fmt: skip
 def division_is_stated(case: Case) -> Checked:
@@ -59,7 +60,7 @@ def division_is_stated(case: Case) -> Checked:
 
 
 @rule(
-    "division-required", Source(COMMAND_LINE, "--division"), "The division is the one that --division gives",
+    "division-required", Source(COMMAND_LINE, "--division"), "The log is in the division that --division names",
     "omit --division, or give logs of that division", since=OLDEST,
 )  # fmt: skip
 def division_is_the_required_one(case: Case) -> Checked:
@@ -67,8 +68,8 @@ def division_is_the_required_one(case: Case) -> Checked:
 
 
 @rule(
-    "division-system", _DESCRIPTION, "The log's division is that of its system description",
-    "correct the system description, or run again in its division",
+    "division-system", _DESCRIPTION, "The log and its system description give the same division",
+    "correct the system description, or run again in the division that it gives",
 )  # fmt: skip
 def division_is_that_of_the_description(case: Case) -> Checked:
     yield from _differs(case.system.get("division"), case.first("submission_division"))
@@ -76,8 +77,8 @@ def division_is_that_of_the_description(case: Case) -> Checked:
 
 BELONGS = Rule(
     "belongs", Source(SUBMISSION_RULES, "Directory structure, Training"),
-    "A result's logs are of the division and the benchmark that the package puts them under",
-    "put the logs where they belong, or correct the system description", since=OLDEST,
+    "A result's logs give the same division and benchmark as the package",
+    "move the logs to the folder where they belong, or correct the system description", since=OLDEST,
 )  # fmt: skip
 RULES = (
     benchmark_is_bert, division_is_stated, division_is_the_required_one, division_is_that_of_the_description, BELONGS,

@@ -1,8 +1,8 @@
 """The values that the closed division fixes, each with the section of training_rules.adoc that fixes it.
 
-A number may stand as text, or as a list of one, as some loggers write it. A key that isn't in the table is free. Keys
-of mlperf-logging and of published logs come first; those that begin with bertbench_ are of our own logs, which the
-official checker ignores.
+A number may be written as text, or as a list with one element, as some loggers do. Keys that aren't in the table may
+have any value. The keys of mlperf-logging and of published logs come first. The keys that begin with bertbench_ occur
+only in our own logs; the official checker ignores them.
 """
 
 import math
@@ -20,10 +20,10 @@ _LENGTH_KEY = "max_sequence_length"
 _LONGEST = 512
 """Tokens of the reference's sequences."""
 _VOCABULARY = range(30_522, 30_529)
-"""The reference's, and padded to whole tiles of 8."""
+"""From the size of the reference's vocabulary up to the next multiple of 8, to which programs pad it."""
 
 _Test = Callable[[Any, str], bool]
-"""Return whether a value is sound under a ruleset."""
+"""Return whether a value is allowed under a ruleset."""
 
 _CLIP_SECTIONS = (
     "Appendix: Benchmark Specific Rules; in 1.0, 1.1: v1.0/v1.1 Specific Rules, BERT clip-normalization order"
@@ -35,7 +35,7 @@ _FP8_SINCE = "2.0.0"
 
 
 class Fixed(NamedTuple):
-    """One fixed value: its key, the section, what a log must say, and the test of a value."""
+    """One fixed value: its key, the section that fixes it, the value that a log must have, and the test of a value."""
 
     key: str
     section: str
@@ -79,11 +79,12 @@ FIXED = (
     ),
     Fixed("opt_end_learning_rate", "Hyperparameters", "the reference's end of the decay, 0", _equals(0)),
     Fixed(
-        _LENGTH_KEY, "Data Representation", "the reference's 512 tokens; the training set's may be shorter",
+        _LENGTH_KEY, "Data Representation", "the reference's 512 tokens; training sequences may be shorter",
         _equals(_LONGEST),
     ),
     Fixed(
-        "max_predictions_per_seq", "Data State at Start of Run", "the reference's 76 predictions a sample", _equals(76)
+        "max_predictions_per_seq", "Data State at Start of Run", "the reference's 76 predictions per sample",
+        _equals(76),
     ),
     Fixed(
         f"{_OUR_PREFIX}clip_mode", _CLIP_SECTIONS,
@@ -91,20 +92,21 @@ FIXED = (
     ),
     Fixed(
         f"{_OUR_PREFIX}compression", "Numerical formats",
-        "gradients in a pre-approved format: fp64, fp32, tf32, fp16, bfloat16, int8, int4, from 2.0 on fp8, and others",
+        "gradients in a pre-approved format, such as fp64, fp32, tf32, fp16, bfloat16, int8, int4, and fp8 from 2.0 on",
         _is_approved_format,
     ),
-    Fixed(f"{_OUR_PREFIX}sync_method", "Closed Division", "the reference's sum of gradients in every step",
+    Fixed(f"{_OUR_PREFIX}sync_method", "Closed Division", "a sum of gradients in every step, as in the reference",
           _one_of("every_step")),
-    Fixed(f"{_OUR_PREFIX}loss_normalize", "Loss function", "the reference's mean on each rank", _one_of("rank")),
-    Fixed(f"{_OUR_PREFIX}ema_decay", "Hyperparameters", "an evaluation of the trained weights, no average of them",
+    Fixed(f"{_OUR_PREFIX}loss_normalize", "Loss function", "a mean on each rank, as in the reference",
+          _one_of("rank")),
+    Fixed(f"{_OUR_PREFIX}ema_decay", "Hyperparameters", "an evaluation of the trained weights, not of their average",
           _equals(0)),
     Fixed(f"{_OUR_PREFIX}hidden_dropout", "Graph Definition", "the reference's dropout, 0.1", _equals(0.1)),
     Fixed(f"{_OUR_PREFIX}attention_dropout", "Graph Definition", "the reference's dropout, 0.1", _equals(0.1)),
-    Fixed(f"{_OUR_PREFIX}model", "Graph Definition", "the reference's BERT-large, by its sizes", _is_bert_large),
-    Fixed(f"{_OUR_PREFIX}balance", "Training Data Order", "a random order, assigned to ranks or packed",
+    Fixed(f"{_OUR_PREFIX}model", "Graph Definition", "a model with the sizes of BERT-Large", _is_bert_large),
+    Fixed(f"{_OUR_PREFIX}balance", "Training Data Order", "samples in random order, assigned to ranks or packed",
           _one_of("none", "planned", "presort", "global_exchange", "packed")),
-    Fixed(f"{_OUR_PREFIX}checkpoint", "Pre-training is not allowed", "the reference's checkpoint",
+    Fixed(f"{_OUR_PREFIX}checkpoint", "Pre-training is not allowed", "a start from the reference's checkpoint",
           lambda value, _: value is True),
     Fixed(f"{_OUR_PREFIX}target", "Closed Division", "the target accuracy, 0.72", _equals(0.72)),
 )  # fmt: skip
@@ -112,7 +114,7 @@ FIXED = (
 
 @rule(
     "reference-value", Source(TRAINING_RULES, "Closed Division"),
-    "A closed run trains as the reference does, but for the hyperparameters that the rules name as tunable",
+    "A closed run trains as the reference does, except for the hyperparameters that the rules call tunable",
     "set the reference's value, or submit to the open division",
 )  # fmt: skip
 def fixed_values_are_the_references(case: Case) -> Checked:
@@ -122,20 +124,21 @@ def fixed_values_are_the_references(case: Case) -> Checked:
         for event in case.all(fixed.key):
             logged = f"{fixed.key} {shown(event.value)}"
             if fixed.key == _LENGTH_KEY and _may_be_shorter_in_training(event.value):
-                reason = "the training set's samples may be shorter, the evaluation set's not"
-                yield Gap(f"line {event.line}, {logged}: {reason}", asked=False)
+                reason = "samples for training may be shorter than 512 tokens, samples for evaluation may not"
+                yield Gap(f"line {event.line}: {logged}; {reason}", asked=False)
             elif not fixed.is_sound(event.value, case.ruleset):
-                yield Fault(event.line, logged, f'{fixed.expected} ("{fixed.section}")')
+                yield Fault(event.line, logged, f'{fixed.expected}, by "{fixed.section}"')
     yield from _missing_values(case)
 
 
 def _missing_values(case: Case) -> Iterator[Gap]:
-    """Find keys of the table that the log lacks: no rule asks for them."""
+    """Find keys of the table that the log lacks; no rule asks for them."""
     missing = [fixed.key for fixed in FIXED if not case.all(fixed.key)]
     ours = [fixed.key for fixed in FIXED if fixed.key.startswith(_OUR_PREFIX)]
     taken_out = [key for key in ours if key in missing]
     if taken_out and len(taken_out) < len(ours):
-        yield Gap(f"our logs give all keys of bertbench_; this one has no {', '.join(taken_out)}", asked=False)
+        reason = f"bertbench logs all of its keys, but this log lacks {', '.join(taken_out)}; ask the submitter why"
+        yield Gap(reason, asked=False)
         missing = [key for key in missing if key not in taken_out]
     if missing:
         names = (key.removeprefix(_OUR_PREFIX) for key in missing)

@@ -1,7 +1,7 @@
 """training_rules.adoc, "Hyperparameters": LAMB, and the tunable values, which may be any number.
 
-The table of that section leaves BERT's tunable hyperparameters unconstrained. NaN, null or a word is no value of one; a
-number may stand as text, or as a list of one, as in `fixed_values`. The table is of the closed division.
+The table in that section is for the closed division, and leaves BERT's tunable hyperparameters unconstrained. NaN, null
+and words aren't values. A number may be written as text, or as a list with one element, as in `fixed_values`.
 """
 
 import re
@@ -26,17 +26,17 @@ TUNABLE = (
     "opt_base_learning_rate", "opt_epsilon", "opt_learning_rate_training_steps", "opt_learning_rate_warmup_steps",
     "num_warmup_steps", "start_warmup_step", "opt_lamb_beta_1", "opt_lamb_beta_2", "opt_lamb_weight_decay_rate",
 )  # fmt: skip
-"""BERT's rows of the table, but for the batch; opt_lamb_epsilon and gradient_accumulation_steps aren't in it."""
+"""BERT's rows of the table, except the batch size; opt_lamb_epsilon and gradient_accumulation_steps aren't in it."""
 _LAMB = re.compile("(?i)lamb(?!da)")
 """Any spelling, as in apex.optimizers.FusedLAMB: the section's appendix lists implementations as examples only."""
 _SINGLE = (
     "train_samples", "eval_samples", "global_batch_size", *(key for key in TUNABLE if key != "opt_epsilon"),
 )  # fmt: skip
-"""EXACTLY_ONE in common.yaml and closed_bert.yaml of all rounds."""
+"""Keys that are EXACTLY_ONE in common.yaml and closed_bert.yaml of every round."""
 
 
 def _single(ruleset: str) -> tuple[str, ...]:
-    """Return the keys of settings that a round's files have as EXACTLY_ONE for a closed log."""
+    """Return the keys of settings that a round's files require EXACTLY_ONE of in a closed log."""
     epsilon = "opt_lamb_epsilon" if ruleset >= "2.1.0" else "opt_epsilon"
     in_closed_common = ("gradient_accumulation_steps",) if ruleset >= "1.0.0" else ()
     return (*_SINGLE, epsilon, *in_closed_common)
@@ -44,11 +44,11 @@ def _single(ruleset: str) -> tuple[str, ...]:
 
 @rule(
     "batch-size", _HYPERPARAMETERS, "A closed run's global batch size is a positive whole number",
-    "log the samples of one optimizer step over all accelerators",
+    "log the number of samples per optimizer step, over all accelerators",
 )  # fmt: skip
 def batch_is_a_number_of_samples(case: Case) -> Checked:
     if case.first("global_batch_size") is None:
-        # in the closed division the official checker asks for it; in the open one no rule does
+        # the official checker requires it in the closed division; no rule does in the open one
         yield Gap("the log gives no global_batch_size", asked=False)
     if not case.closed:
         return
@@ -83,13 +83,13 @@ def optimizer_is_lamb(case: Case) -> Checked:
 
 @rule(
     "repeated", Source(LOG_CHECKER, "EXACTLY_ONE in common.yaml, closed_common.yaml, closed_bert.yaml"),
-    "A closed log gives a setting that these files want once with one value",
-    "let one rank log it, once", since=OLDEST,
+    "A closed log gives one value for each setting that these files require once",
+    "let a single rank log the setting, once", since=OLDEST,
 )  # fmt: skip
 def single_values_are_given_once(case: Case) -> Checked:
-    """Find a single value that is given again with another value: it has no meaning then. The same again is harmless.
+    """Find settings with two different values, which leave their meaning open. The same value twice is harmless.
 
-    The official checker only warns of a key that stands twice.
+    The official checker only warns of a key that occurs twice.
     """
     if not case.closed:
         return
@@ -97,7 +97,8 @@ def single_values_are_given_once(case: Case) -> Checked:
         first = case.first(key)
         for event in case.all(key)[1:]:
             if first is not None and len(distinct((first.value, event.value))) > 1:
-                yield Fault(event.line, f"{key} {shown(event.value)} again, not as on line {first.line}")
+                both = f"{key} {shown(event.value)}, but {shown(first.value)} on line {first.line}"
+                yield Fault(event.line, both)
 
 
 RULES = (

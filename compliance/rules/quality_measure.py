@@ -11,11 +11,11 @@ _TARGETS = Source(TRAINING_RULES, "Closed Division")
 _QUALITY = Source(TRAINING_RULES, "Quality measure")
 _HELD_OUT = 10_000
 _PACKED = 0.01
-"""Packed batches hold some percent more or fewer samples than the nominal count."""
+"""Packed batches hold a little more or fewer samples than the nominal number."""
 
 
 class _Interval(NamedTuple):
-    """The training samples before an evaluation, since the one before it, and `until` it in all."""
+    """The training samples between an evaluation and the one before it, and `until` it from the start."""
 
     evaluation: LoggedEvaluation
     samples: float
@@ -23,7 +23,7 @@ class _Interval(NamedTuple):
 
 
 def target(case: Case) -> float:
-    """Return the closed division's target; round 0.7 had two lower ones, by batch, as its log checker does."""
+    """Return the closed division's target; the log checker of round 0.7 has two lower ones, by batch size."""
     if case.ruleset >= "1.0.0":
         return 0.72
     batch = case.batch or 0
@@ -46,8 +46,8 @@ def _reaching(case: Case) -> list[LoggedEvaluation]:
 
 @rule(
     "accuracy", Source(LOG_CHECKER, "closed_bert.yaml, open_bert.yaml, eval_accuracy"),
-    "Accuracies are numbers, which the checker compares; at least one is below 1",
-    "log the share of masked tokens that were predicted", since=OLDEST,
+    "Accuracies are numbers, so that the checker can compare them, and at least one is below 1",
+    "log the share of masked tokens that were predicted correctly", since=OLDEST,
 )  # fmt: skip
 def accuracies_are_shares(case: Case) -> Checked:
     yield from unsound(case, "eval_accuracy", lambda value: isinstance(value, int | float))
@@ -58,11 +58,11 @@ def accuracies_are_shares(case: Case) -> Checked:
 
 @rule(
     "target", _TARGETS,
-    "A closed run reaches accuracy 0.720 (round 0.7: 0.712, from batch 8,192 on 0.706)",
-    "train on, or submit it as the one run that did not converge", since=OLDEST,
+    "A closed run reaches accuracy 0.720 (round 0.7: 0.712, or 0.706 from batch size 8,192 on)",
+    "train longer, or submit the run as the one that did not converge", since=OLDEST,
 )  # fmt: skip
 def target_is_reached(case: Case) -> Checked:
-    """Find closed runs below the target. An open run may stop as it chooses ("Quality measure"): a gap at most."""
+    """Find closed runs below the target. An open run may stop when it chooses ("Quality measure"): a gap at most."""
     aim = target(case) if case.closed else case.number("bertbench_target")
     best = max(_below_1(case), key=lambda evaluation: evaluation.accuracy, default=None)
     if best is None or aim is None or best.accuracy >= aim:
@@ -70,9 +70,10 @@ def target_is_reached(case: Case) -> Checked:
     where = "" if best.samples is None else f" after {best.samples:,.0f} samples"
     miss = f"best accuracy {best.accuracy:.5f}{where}, {aim - best.accuracy:.5f} short"
     if case.closed:
-        yield Fault(best.line, miss, f"accuracy {aim}")
+        yield Fault(best.line, f"{miss} of the target", f"accuracy {aim}")
     else:
-        yield Gap(f"line {best.line}, {miss} of the log's own target {aim:g}; an open run may stop so", asked=False)
+        reason = f"line {best.line}: {miss} of the log's own target {aim:g}; an open run may stop there"
+        yield Gap(reason, asked=False)
 
 
 @rule(
@@ -80,11 +81,11 @@ def target_is_reached(case: Case) -> Checked:
     "stop the clock after the evaluation that reaches the target",
 )  # fmt: skip
 def target_is_reached_on_the_clock(case: Case) -> Checked:
-    """Find runs whose evaluations at the target all lie off the clock: by time, or by line and time.
+    """Find runs that reach the target only off the clock: by the time of the evaluations, or by their lines and times.
 
-    An evaluation off the clock by its line alone may have been written late. The section has an exception for a
-    reference that evaluates timestamped checkpoints off the clock. We don't apply it to BERT: "Appendix: Benchmark
-    Specific Rules" says of stable diffusion (3.1 on) that its evaluation is done offline, and doesn't of BERT.
+    An evaluation that is off the clock by its line alone may have been written late. The section has an exception for
+    a reference that evaluates timestamped checkpoints off the clock. We don't apply it to BERT: "Appendix: Benchmark
+    Specific Rules" lets Stable Diffusion (from 3.1 on) evaluate offline, but not BERT.
     """
     start = case.first("run_start")
     stop = case.first("run_stop")
@@ -102,26 +103,27 @@ def target_is_reached_on_the_clock(case: Case) -> Checked:
 
     all_off_by_time = all(off_by_time(evaluation, skew_ms) for evaluation in reached)
     if all_off_by_time or all(map(off_by_line_and_time, reached)):
-        clock = f"run_start on line {start.line} to run_stop on line {stop.line}"
-        yield Fault(reached[0].line, f"accuracy {reached[0].accuracy:.5f} only outside of {clock}")
+        clock = f"from run_start on line {start.line} to run_stop on line {stop.line}"
+        yield Fault(reached[0].line, f"accuracy {reached[0].accuracy:.5f} only off the clock, which runs {clock}")
 
 
 @rule(
     "cadence", _QUALITY,
-    "Closed runs evaluate every floor(0.05 (230.23 batch + 3,000,000) / 25,000) x 25,000 samples, or a batch later",
-    "set the evaluation interval by the formula; give all lines of the log",
+    "Closed runs evaluate every floor(0.05 (230.23 batch + 3,000,000) / 25,000) x 25,000 samples, or up to a batch "
+    "later",
+    "set the evaluation interval by the formula; if lines are missing, give the complete log",
 )  # fmt: skip
 def evaluations_come_at_the_formulas_interval(case: Case) -> Checked:
-    """Compare the intervals in samples with the formula's.
+    """Compare the intervals, in samples, with the formula's.
 
-    Submitters round to whole batches per evaluation or once, so a batch is allowed, and 1 % for packed batches. Up to
-    two early evaluations are allowed: they gain nothing. An early last one gains if it reaches the target, unless it is
-    the only evaluation, or the training steps that the log gives ended there. A first evaluation that leaves out one is
-    allowed too: some implementations begin so.
+    Submitters round each interval, or the interval once, to whole batches. So we allow a batch, and 1 % for packed
+    batches. Up to two early evaluations are allowed, because they gain nothing. An early last evaluation does gain time
+    if it reaches the target. It is allowed only if it is the run's only evaluation, or if the training steps in the log
+    end there. The first evaluation may come one interval late, as some implementations have it.
     """
     intervals = _intervals(case)
     if not case.closed or case.batch is None or not intervals:
-        return  # `epoch-num` says if evaluations aren't counted in samples
+        return  # the rule `epoch-num` notes logs that don't count samples
     wanted = evaluation_interval(case.batch)
     tolerance = case.batch + _PACKED * wanted
     long = [interval for interval in intervals if interval.samples > wanted + tolerance]
@@ -138,13 +140,14 @@ def evaluations_come_at_the_formulas_interval(case: Case) -> Checked:
     first = min([*long, *short], key=lambda interval: interval.evaluation.line)
     yield Fault(
         first.evaluation.line,
-        f"an evaluation after {first.samples:,.0f} more samples; {len(short)} early, {left_out} left out",
-        f"every {wanted:,} samples at batch {case.batch:,.0f}",
+        f"an evaluation {first.samples:,.0f} samples after the one before ({len(short)} early and {left_out} missing "
+        "in the run)",
+        f"an evaluation every {wanted:,} samples at batch size {case.batch:,.0f}",
     )
 
 
 def _intervals(case: Case) -> list[_Interval]:
-    """Return the interval before each evaluation, in order of samples."""
+    """Return the interval before each evaluation, ordered by samples."""
     intervals = []
     before = 0.0
     for evaluation, samples in case.in_samples():
@@ -154,7 +157,7 @@ def _intervals(case: Case) -> list[_Interval]:
 
 
 def _last_gains(case: Case, last: _Interval, batch: float) -> bool:
-    """Return whether the last evaluation reaches the target, and training didn't end there as planned."""
+    """Return whether the last evaluation reaches the target before the planned end of the training."""
     steps = case.number(TRAINING_STEPS) or 0.0
     planned = (steps - 1) * batch  # samples
     training_ended = planned > 0 and last.until >= planned
@@ -163,7 +166,7 @@ def _last_gains(case: Case, last: _Interval, batch: float) -> bool:
 
 @rule(
     "eval-samples", _QUALITY,
-    "A closed run evaluates at least as thoroughly as the reference, on 10,000 samples; batches may round up",
+    "A closed run evaluates at least as thoroughly as the reference, that is, on 10,000 samples or more",
     "evaluate on the whole evaluation set",
 )  # fmt: skip
 def evaluation_is_as_thorough_as_the_references(case: Case) -> Checked:

@@ -1,7 +1,7 @@
-"""training_rules.adoc, "Random numbers": closed runs log their seeds, and no two runs the same one.
+"""training_rules.adoc, "Random numbers": closed runs log their seeds, and no two runs log the same seed.
 
-The text has this from round 4.1 on. The official seed checker, a part of the package checker, asks for it of closed
-packages from ruleset 1.0.0 on. For a single log the rule therefore begins with 4.1, for a package with 1.0.
+The text has this rule from round 4.1 on. The official seed checker, a part of the package checker, applies it to closed
+packages from ruleset 1.0.0 on. So we apply it to single logs from 4.1 on, and to packages from 1.0 on.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,11 +15,11 @@ from compliance.rules.rule import PACKAGE_CHECKER, TRAINING_RULES, Breach, Check
 
 SEEDS_LOGGED_SINCE = "4.1.0"
 _RANDOM_NUMBERS = Source(TRAINING_RULES, "Random numbers")
-_REMEDY = "seed each run from the clock or /dev/urandom, and log the key seed by mllog, which adds file and lineno"
+_REMEDY = "seed each run from the clock or /dev/urandom, and log the seed with mllog, which adds file and lineno"
 
 
 class _Place(NamedTuple):
-    """What two runs may not share: a seed on a line of a source file."""
+    """A seed and the line of the source file that logs it; two runs may not share all three."""
 
     file: str
     line: str
@@ -35,7 +35,8 @@ def as_seed(value: Any) -> int | None:
 
 
 @rule(
-    "seed-value", _RANDOM_NUMBERS, "A closed run logs seeds that int() converts", "log the number of the seed",
+    "seed-value", _RANDOM_NUMBERS, "A closed run logs its seeds as whole numbers, or as text that Python's int() reads",
+    "log the seed as a whole number",
     since=SEEDS_LOGGED_SINCE,
 )  # fmt: skip
 def seeds_are_integers(case: Case) -> Checked:
@@ -50,15 +51,16 @@ def seeds_are_integers(case: Case) -> Checked:
 
 SEEDS = Rule(
     "seed", Source(PACKAGE_CHECKER, "seed_checker"),
-    "Every run of a closed result logs a seed with its source file and line; no two runs log the same one there",
+    "Every run of a closed result logs a seed with the source file and line; no two runs log the same seed on the same "
+    "line",
     _REMEDY,
 )  # fmt: skip
 
 
 def seeds_of_runs(runs: Mapping[str, RunFacts]) -> list[Breach]:
-    """Return what the official seed checker finds in each of a result's runs, by log name.
+    """Return what the official seed checker finds in the single runs of a result, by log name.
 
-    The text lets the processes of a run share a seed; the program refuses a log that gives one twice on a line.
+    The text lets the processes of a run share a seed. The program refuses a log that has a seed twice from one line.
     """
     breaches = []
     for log, facts in runs.items():
@@ -79,8 +81,8 @@ def seeds_of_runs(runs: Mapping[str, RunFacts]) -> list[Breach]:
                 continue
             place = _place(event, seed)
             if place in places:
-                logged = f"{log} logs seed {shown(event.value)} again on the same line of its source"
-                breaches.append(SEEDS.breach(logged, "one process that logs it", event.line))
+                logged = f"{log} logs seed {shown(event.value)} twice on the same line of the source"
+                breaches.append(SEEDS.breach(logged, "a seed that only one process logs", event.line))
             places.add(place)
     return breaches
 
@@ -90,7 +92,7 @@ def _place(event: Event, seed: int) -> _Place:
 
 
 def equal_seeds(runs: Mapping[str, RunFacts]) -> Mapping[str, str]:
-    """Return the logs with a seed that an earlier log gives on the same line of a source file, and what was found."""
+    """Return the logs with a seed that an earlier log has from the same source line, and what was found."""
     first: dict[_Place, str] = {}
     equal: dict[str, str] = {}
     for log, facts in runs.items():
@@ -100,15 +102,15 @@ def equal_seeds(runs: Mapping[str, RunFacts]) -> Mapping[str, str]:
                 continue
             other = first.setdefault(_place(event, seed), log)
             if other != log:
-                equal.setdefault(log, f"{log} logs seed {shown(event.value)} on the line that {other} logs it on")
+                equal.setdefault(log, f"{log} logs seed {shown(event.value)} on the same source line as {other}")
     return equal
 
 
 def unreadable_for_seeds(logs: Sequence[str]) -> list[Breach]:
-    """Return that logs have lines on which the official seed checker fails: it allows them of no run."""
+    """Return a breach for logs with lines on which the official seed checker fails, which it allows in no run."""
     if not logs:
         return []
-    return [SEEDS.breach(f"{', '.join(logs)}: records that can't be read", "logs that the seed checker can read")]
+    return [SEEDS.breach(f"records that can't be read in {', '.join(logs)}", "logs that the seed checker can read")]
 
 
 RULES = (seeds_are_integers, SEEDS)

@@ -1,4 +1,4 @@
-"""MLCommons' log parser and log checker: every line is a record that can be read in one way."""
+"""MLCommons' log parser and log checker: every line is a record, and has only one meaning."""
 
 from collections.abc import Iterator
 
@@ -23,15 +23,15 @@ _COUNTED_KEYS = (
     "run_start", "run_stop", "init_start", "init_stop", "block_start", "epoch_start", "eval_start", "eval_accuracy",
     "global_batch_size", "seed", "train_samples", "eval_samples", "not_a_result", "resumed",
 )  # fmt: skip
-"""Keys that rules look at; a flood of another key hides nothing."""
+"""Keys that rules look at; however often another key occurs, it hides nothing from them."""
 
 READABLE = Rule(
     "readable", _LINES, "A log is plain text with MLPerf lines, within the judge's limits",
-    "give the log as the run wrote it", since=OLDEST, doubtful=True,
+    "give the original log, as the run wrote it", since=OLDEST, doubtful=True,
 )  # fmt: skip
 OFFICIAL = Rule(
-    "official", _CHECKS, "The official log checker passes the log",
-    "see the key in the ruleset's files of mlperf-logging; log what it asks for", since=OLDEST,
+    "official", _CHECKS, "The log passes the official log checker",
+    "log the key as the ruleset's files in mlperf-logging require", since=OLDEST,
 )  # fmt: skip
 
 
@@ -40,39 +40,40 @@ def _noted(case: Case, name: str) -> Iterator[Fault]:
 
 
 def _more_lines(count: int) -> str:
-    return f"; {count:,} such lines" if count > 1 else ""
+    return f" ({count:,} such lines)" if count > 1 else ""
 
 
 @rule(
     "record", _LINES, "Every MLPerf line is a JSON object with time_ms, key, value and metadata",
-    "check whether the file was truncated, or two processes wrote into one line", since=OLDEST,
+    "check whether the file was truncated, or whether two processes wrote to one line", since=OLDEST,
 )  # fmt: skip
 def lines_are_records(case: Case) -> Checked:
     yield from _noted(case, "record")
 
 
 @rule(
-    "time-number", Source(LOG_PARSER, "string_to_logline"), "time_ms is a number, or a text that float() converts",
-    "write time_ms without quotes", since=OLDEST,
+    "time-number", Source(LOG_PARSER, "string_to_logline"),
+    "time_ms is a number, or a value that Python's float() converts to one",
+    "write time_ms as a number, without quotes", since=OLDEST,
 )  # fmt: skip
 def times_are_numbers(case: Case) -> Checked:
-    """Note times that are no JSON numbers: the parser reads them, and nothing forbids them."""
+    """Note times that aren't JSON numbers: the parser reads them, and no rule forbids them."""
     notes = case.log.notes["time-number"]
     for line, reason in notes[:1]:
         more = _more_lines(len(notes))
-        yield Gap(f"line {line}, {reason}, which is no number but is read as one{more}", asked=False)
+        yield Gap(f"line {line}: {reason} isn't a number, but is read as one{more}", asked=False)
 
 
 @rule(
-    "record-unambiguous", Source(JSON_STANDARD, "4. Objects"), "No record repeats a field", "write the field once",
-    since=OLDEST, doubtful=True,
+    "record-unambiguous", Source(JSON_STANDARD, "4. Objects"), "No record repeats a field",
+    "write each field of a record once", since=OLDEST, doubtful=True,
 )  # fmt: skip
 def records_have_one_meaning(case: Case) -> Checked:
     yield from _noted(case, "record-unambiguous")
 
 
 @rule(
-    "text", _LINES, "Records have no NUL bytes", "copy the log again from where it was written",
+    "text", _LINES, "Records contain no NUL bytes", "copy the log again from the machine that wrote it",
     since=OLDEST, doubtful=True,
 )  # fmt: skip
 def records_are_text(case: Case) -> Checked:
@@ -81,16 +82,16 @@ def records_are_text(case: Case) -> Checked:
 
 @rule(
     "record-read", _LINES, "The parser reads every line of the log",
-    "let one process write the log, a line at a time", since=OLDEST,
+    "let a single process write the log, one line at a time", since=OLDEST,
 )  # fmt: skip
 def all_lines_are_read(case: Case) -> Checked:
     for name in ("record-read", "text-hole"):
         notes = case.log.notes[name]
         for line, reason in notes[:1]:
-            yield Gap(f"line {line} is not read, {reason}{_more_lines(len(notes))}")
+            yield Gap(f"line {line}: {reason}{_more_lines(len(notes))}")
     for key in case.log.flooded:
         if key in _COUNTED_KEYS:
-            yield Gap(f"{key} stands in more than {MOST_OF_A_KEY:,} records; only the first were seen")
+            yield Gap(f"{key} occurs more than {MOST_OF_A_KEY:,} times; the judge checked only the first ones")
 
 
 RULES = (

@@ -1,7 +1,7 @@
-"""Define a rule, a breach of it, and a gap: what a log doesn't let a rule see.
+"""Define a rule, a breach of it, and a gap, where a log doesn't show whether it follows the rule.
 
-A breach decides the verdict. A gap stands under `not applied`; with --strict it fails the log if the rules ask for the
-evidence that is missing.
+A breach decides the verdict. A gap is listed under `not applied`; with --strict it fails the log if the rules ask for
+the missing evidence.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -23,21 +23,21 @@ PACKAGE_CHECKER = "mlcommons/logging, package_checker"
 OLDEST = "0.7.0"
 NEWEST = "5.0.0"
 _WITHOUT_ROUNDS = (COMMAND_LINE, JSON_STANDARD, JUDGE, POWER_RULES)
-"""What isn't of MLPerf, and the one document of MLPerf that isn't dated by rounds."""
+"""Sources other than MLPerf's, and the one document of MLPerf that has no rounds."""
 OLDEST_TEXT = "1.0.0"
-"""The oldest round whose documents we have read. A rule of a document begins with round 0.7 only if that round's
-checker has it too."""
+"""The oldest round whose documents we have read. We apply a document's rule to round 0.7 only if that round's checker
+has it, too."""
 
 
 class Source(NamedTuple):
-    """Where a rule stands: a document and the heading of its section, or a program of MLCommons and its part."""
+    """Where to find a rule: a document and the heading of a section, or a program of MLCommons and a part of it."""
 
     document: str
     section: str
 
 
 class Fault(NamedTuple):
-    """What breaks a rule: `expected` replaces the rule's `says`; `line` counts from 1, None if no line is at fault."""
+    """What breaks a rule. `expected` replaces the rule's `says`; `line` counts from 1, None for the whole log."""
 
     line: int | None
     found: str
@@ -45,7 +45,7 @@ class Fault(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """Why a rule can't be checked; `asked`: the rules ask for the evidence that is missing."""
+    """Why a rule can't be checked; `asked` is true if the rules ask for the missing evidence."""
 
     reason: str
     asked: bool = True
@@ -57,10 +57,10 @@ Check = Callable[[Case], Iterable[Fault | Gap]]
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule: where it stands, what it says in our words, what to do about a breach, and its first round.
+    """A rule: where to find it, what it says in our words, what to do about a breach, and its first round.
 
-    `check` is None for a rule about a package, and where the verdict comes from elsewhere. `doubtful`: a log that
-    breaks the rule has no single meaning and can't be judged.
+    `check` is None for a rule about a package, and for a rule that other code applies. A log that breaks a `doubtful`
+    rule has no single meaning, and can't be judged.
     """
 
     id: str
@@ -72,19 +72,19 @@ class Rule:
     check: Check | None = None
 
     def __reduce__(self) -> tuple[type["Rule"], tuple[Any, ...]]:
-        """Leave out the check: a breach is sent between processes, and a function by its name, which is the rule's."""
+        """Leave out the check: processes send each other breaches, and pickle can't find the function by its name."""
         return Rule, (self.id, self.source, self.says, self.remedy, self.since, self.doubtful)
 
     @property
     def rounds(self) -> str:
-        """Return the rounds whose text or program has the rule, as 1.0 to 5.0; none if its source isn't dated."""
+        """Return the rounds whose text or program has the rule, such as 1.0 to 5.0; "" if the source has none."""
         if self.source.document in _WITHOUT_ROUNDS:
             return ""
         oldest = max(self.since, OLDEST_TEXT) if self.source.document.endswith(".adoc") else self.since
         return f"{oldest.removesuffix('.0')} to {NEWEST.removesuffix('.0')}"
 
     def applies_to(self, ruleset: str) -> bool:
-        """Return whether the round's text, or in round 0.7 its log checker, has the rule."""
+        """Return whether the round's text, or for round 0.7 its log checker, has the rule."""
         return ruleset >= self.since
 
     def breach(self, found: str, expected: str | None = None, line: int | None = None) -> "Breach":
@@ -92,7 +92,7 @@ class Rule:
         return Breach(self, found, expected or self.says, line)
 
     def unchecked(self, reason: str, asked: bool = True) -> "Unchecked":
-        """Return that this rule could not be checked."""
+        """Return a note that this rule could not be checked."""
         return Unchecked(self.id, reason, asked)
 
     def as_json(self) -> dict[str, Any]:
@@ -108,7 +108,7 @@ class Rule:
 
 
 class Breach(NamedTuple):
-    """A rule that a log or a package breaks; it decides the verdict."""
+    """A breach of a rule by a log or a package; it decides the verdict."""
 
     rule: Rule
     found: str
@@ -130,7 +130,7 @@ class Breach(NamedTuple):
 
 
 class Unchecked(NamedTuple):
-    """A rule or a question that was not applied, and why; `asked`: the rules ask for the evidence that is missing."""
+    """A rule that was not applied, and why; `asked` is true if the rules ask for the missing evidence."""
 
     rule: str
     reason: str
@@ -144,7 +144,7 @@ class Unchecked(NamedTuple):
 def rule(
     name: str, source: Source, says: str, remedy: str, since: str = OLDEST_TEXT, doubtful: bool = False
 ) -> Callable[[Check], Rule]:
-    """Make a rule, whose id is `name`, of the function that checks it on a log."""
+    """Turn the function that checks a log into a rule with the id `name`."""
 
     def with_check(check: Check) -> Rule:
         return Rule(name, source, says, remedy, since, doubtful, check)
@@ -153,7 +153,7 @@ def rule(
 
 
 def unsound(case: Case, key: str, is_sound: Callable[[Any], object], expected: str | None = None) -> Iterator[Fault]:
-    """Find a key's values that are not sound."""
+    """Find the values of a key that aren't sound."""
     for event in case.all(key):
         if not is_sound(event.value):
             yield Fault(event.line, f"{key} {shown(event.value)}", expected)

@@ -1,7 +1,7 @@
 """training_rules.adoc, "Run Results": what is on the clock, when it starts, and that it runs once.
 
-Lines of several hosts may be out of order by some seconds in sound logs, and their clocks differ. The rules look at
-what decides the score: the start, the stop and what must lie between them.
+Even in sound logs, lines of several hosts may be out of order by some seconds, and the hosts' clocks differ. The rules
+look only at what decides the score: the start, the stop, and what must lie between them.
 """
 
 import math
@@ -17,34 +17,34 @@ _LEAST_SKEW_MS = 10.0
 _SKEW_OF_RUN = 0.002
 _EARLIEST_MS = 1_546_300_800_000
 _LATEST_MS = 4_102_444_800_000
-"""2019 to 2100 in milliseconds since 1970; the same time in seconds, microseconds or nanoseconds lies outside."""
+"""2019 to 2100 in milliseconds since 1970. Times in seconds, microseconds or nanoseconds lie outside this range."""
 _LONGEST_SINCE_START_MS = 1e9
-"""A clock may also count from its own start: the score is a difference."""
+"""A clock may also count from its own start, because the score is a difference."""
 _USES_DATA = ("block_start", "epoch_start", "eval_start", "eval_accuracy")
 
 
 def allowance_ms(case: Case) -> float:
-    """Return how far the clocks of a run's hosts may differ: a second, or 0.2 % of a short run, but at least 10 ms."""
+    """Return how far the clocks of a run's hosts may differ: 1 s, or 0.2 % of a short run, but at least 10 ms."""
     seconds = abs(case.time_to_train_s or math.inf)
     return min(_MOST_SKEW_MS, max(_LEAST_SKEW_MS, _SKEW_OF_RUN * 1e3 * seconds))
 
 
 @rule(
     "run-once", _RUN_RESULTS, "A result is one contiguous period, from one run_start to one run_stop",
-    "give each run a file of its own, with its own lines only", since=OLDEST,
+    "write the log of each run to a file of its own", since=OLDEST,
 )  # fmt: skip
 def clock_runs_once(case: Case) -> Checked:
-    """Find further starts and stops that make the score ambiguous; two hosts may each log one at the same time."""
+    """Find more starts and stops, which make the score ambiguous. Two hosts may log one each at the same time."""
     for key in ("run_start", "run_stop"):
         for event in case.all(key)[1:]:
             first = case.all(key)[0]
             apart_ms = abs(event.time_ms - first.time_ms)
             if not apart_ms <= allowance_ms(case):  # NaN isn't
-                yield Fault(event.line, f"a further {key}, {apart_ms / 1e3:.3f} s from the one on line {first.line}")
+                yield Fault(event.line, f"another {key}, {apart_ms / 1e3:.3f} s away from the one on line {first.line}")
 
 
 @rule(
-    "run-order", _RUN_RESULTS, "The clock stops after it started", "check the clock of the host", since=OLDEST,
+    "run-order", _RUN_RESULTS, "The clock stops after it starts", "check the host's clock", since=OLDEST,
 )  # fmt: skip
 def clock_stops_after_its_start(case: Case) -> Checked:
     start = case.first("run_start")
@@ -57,14 +57,14 @@ def clock_stops_after_its_start(case: Case) -> Checked:
     elif stop.line < start.line:
         yield Fault(
             stop.line,
-            f"run_stop before run_start, which is on line {start.line}",
-            "run_stop on a later line, as common.yaml of the log checker wants it",
+            f"run_stop above run_start, which is on line {start.line}",
+            "run_stop on a later line, as the log checker's common.yaml requires",
         )
 
 
 @rule(
     "time", Source("mlcommons/logging, mllog", "time_ms"),
-    "The clock's times are milliseconds since 1970, or since the run's own start",
+    "run_start and run_stop have times in milliseconds since 1970, or since the run's own start",
     "log the host's time in milliseconds", since=OLDEST,
 )  # fmt: skip
 def clock_counts_milliseconds(case: Case) -> Checked:
@@ -79,9 +79,9 @@ def clock_counts_milliseconds(case: Case) -> Checked:
 def _init_limit_minutes(case: Case) -> int:
     """Return the longest untimed initialisation, in minutes.
 
-    In rounds 1.0 and 1.1 "Run Results" says 20. Round 1.0 allows 30 in "Appendix: v1.0 Specific Rules, Compile time";
-    round 1.1's text still has that exception, of round 1.0 only. Its log checker allows 30 all the same, and
-    results were published by it, so we allow 30. Round 2.0 made it 30 for the closed and 240 for the open division.
+    In rounds 1.0 and 1.1, "Run Results" says 20. Round 1.0 allows 30 in "Appendix: v1.0 Specific Rules, Compile time".
+    The text of round 1.1 keeps that exception for round 1.0 only, but its log checker allows 30, and results were
+    published under it, so we allow 30, too. Since round 2.0, it is 30 for the closed and 240 for the open division.
     """
     if case.ruleset < "1.0.0":
         return 20
@@ -92,15 +92,15 @@ def _init_limit_minutes(case: Case) -> int:
 
 @rule(
     "init-time", Source(TRAINING_RULES, "Run Results; in 1.0, v1.0 Specific Rules, Compile time"),
-    "Initialisation beyond 30 minutes (open division from 2.0 on: 4 hours; round 0.7: 20 minutes) is on the clock",
-    "initialise faster, or start the clock when the time is over", since=OLDEST,
+    "Initialisation is untimed for 30 minutes at most (open division from 2.0 on: 4 hours; round 0.7: 20 minutes)",
+    "initialise faster, or start the clock when the limit is reached", since=OLDEST,
 )  # fmt: skip
 def long_initialisation_is_on_the_clock(case: Case) -> Checked:
-    """Bound the model's initialisation.
+    """Find initialisations that are too long.
 
-    It counts from constructing the model. A log shows it from init_start to init_stop: what happens between init_stop
-    and run_start is no initialisation. The clock starts when the maximum is exceeded, so a longer one breaks the rule
-    only if the clock starts later than that.
+    Initialisation begins with the construction of the model. A log shows it from init_start to init_stop; what happens
+    between init_stop and run_start isn't initialisation. The clock starts when the limit is exceeded, so a longer
+    initialisation breaks the rule only if the clock starts later than that.
     """
     starts = case.all("init_start")
     stop = case.first("init_stop")
@@ -120,7 +120,7 @@ def long_initialisation_is_on_the_clock(case: Case) -> Checked:
     "start the clock before the first training sample is read",
 )  # fmt: skip
 def data_is_used_on_the_clock(case: Case) -> Checked:
-    """Find training and evaluation before the clock; after the target is known, a surplus block may end off it."""
+    """Find training and evaluation before the clock starts; after the target is reached, a last block may run on."""
     start = case.first("run_start")
     if start is None:
         return
@@ -133,13 +133,13 @@ def data_is_used_on_the_clock(case: Case) -> Checked:
 
 
 @rule(
-    "resumed", _RUN_RESULTS, "The clock isn't paused: a resumed run shows its whole time",
-    "publish the interruption with the result; time counts from the first run_start, lost work included",
+    "resumed", _RUN_RESULTS, "The clock isn't paused: the time of a resumed run includes the interruption",
+    "publish the interruption with the result; the time counts from the first run_start, and includes lost work",
 )  # fmt: skip
 def clock_is_not_paused(case: Case) -> Checked:
-    """Look at resumptions, which bertbench logs as `resumed`, numbered; other loggers have no key for them.
+    """Look at resumptions, which bertbench numbers and logs as `resumed`; other loggers have no key for them.
 
-    A log without one of the numbers has lost a part of the run.
+    A log that lacks one of the numbers has lost a part of the run.
     """
     resumptions = case.all("resumed")
     if not resumptions:
@@ -151,14 +151,14 @@ def clock_is_not_paused(case: Case) -> Checked:
         f"cause: {shown(last.metadata.get('after'))}"
     )
     if counts == [*range(1, len(counts) + 1)]:
-        yield Gap(f"line {last.line}, {logged}; that the clock ran on isn't in the log")
+        yield Gap(f"line {last.line}: {logged}; the log can't show that the clock kept running")
     else:
-        yield Fault(last.line, logged, "resumptions 1, 2, 3, ... of a whole log")
+        yield Fault(last.line, logged, "a complete log, with resumptions 1, 2, 3 and so on")
 
 
 @rule(
-    "not-a-result", _DEFINITIONS, "A run is complete; a log of bertbench's --smoke or --profile is none",
-    "make a whole run",
+    "not-a-result", _DEFINITIONS, "A result is a complete run; bertbench's --smoke and --profile don't make one",
+    "make a complete run, without --smoke and --profile",
 )  # fmt: skip
 def run_is_a_result(case: Case) -> Checked:
     yield from unsound(case, "not_a_result", lambda _: False)

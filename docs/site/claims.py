@@ -1,4 +1,4 @@
-"""Read the claims of the pages from the records in results/: a row with figure, interval, command and record each."""
+"""Derive the pages' claims from the records in results/: one row each, with figure, interval, command and record."""
 
 import math
 import re
@@ -17,7 +17,7 @@ from lab.bench.number_formats import COMPARISONS
 from lab.study.intervals import holm
 
 _STUDIES = {"clip_ranks": "clip --ranks 2,16,64", "buckets": "buckets", "compression": "compression"}
-"""Studies of paired differences in samples, and the `bertbench lab` command of each."""
+"""Studies that compare samples in pairs of runs, and the `bertbench lab` command of each."""
 OPTIMIZER_STUDY = RESULTS / "studies" / "optimizer.json"
 _OPTIMIZERS = {"lamb": "LAMB", "muon": "Muon"}
 _STARTS = {"start random": "from random weights", "start checkpoint": "from a checkpoint"}
@@ -26,14 +26,14 @@ _COMPARING_LINE = re.compile(
 )
 """A line of a bench that compares two programs."""
 _COMPARISON = re.compile(r"([-+]?\d+\.\d+) (x|times|%)(?: \((?:95 % interval )?(\S+) to (\S+).*?\))?")
-"""Its figure, unit, and the ends of its interval, if it has one."""
+"""The figure in such a line, its unit, and the ends of its interval if it has one."""
 
 Rows = Iterator[list[str]]
-"""The cells of each line of a table."""
+"""The cells of each row of a table."""
 
 
 def claims() -> str:
-    """Return the claims that rest on records of the demo, the benches and the studies."""
+    """Return the claims that follow from the records of the demo, the benches and the studies."""
     rows = [
         *_demo_claims(),
         *_bench_claims(),
@@ -77,7 +77,7 @@ def _bench_claims() -> Rows:
 
 
 def _overlap_claims() -> Rows:
-    """Yield what each mode exposes less than `before`; a record's intervals hold together at 95 %."""
+    """Yield by how much each mode exposes less than `before`; the intervals of a record hold jointly at 95 %."""
     for path in sorted((RESULTS / "bench").glob("*/overlap.json")):
         record = read(path)
         for row in record["results"]:

@@ -1,8 +1,8 @@
 """Record what a newcomer sees: `python docs/site/first_run.py` runs the tutorial's commands for results/first_run.json.
 
-It clones the checked-out commit, sets up an environment there, runs each command of the tutorial once, and keeps what
-it printed, with sizes, machine and commit. It takes about three minutes, and needs the network and a quiet machine:
-`--other-load TEXT` says what else ran.
+It clones the checked-out commit, sets up an environment there, runs each command of the tutorial once, and records the
+output, with sizes, machine and commit. It takes about three minutes. It needs network access and an otherwise idle
+machine; if other programs run, name them with `--other-load TEXT`.
 """
 
 import argparse
@@ -38,11 +38,11 @@ def recorded(clone: Path, other_load: str) -> dict[str, Any]:
     subprocess.run(["make", "--quiet", ".venv/.run-ready"], cwd=clone, check=True, stdout=sys.stderr)
     environment = os.environ | {"PATH": f"{clone}/.venv/bin:{os.environ['PATH']}"}
     for variable in ("VIRTUAL_ENV", "OMP_NUM_THREADS", "DATADIR", "LOGDIR"):
-        environment.pop(variable, None)  # a newcomer has set none of them
+        environment.pop(variable, None)  # a newcomer hasn't set any of them
     printed = {shown: _printed(words, clone, environment) for shown, words in _COMMANDS.items()}
     facts = RunFacts(read_events(clone / _LOG))
     origin = provenance()
-    origin.pop("omp_num_threads")  # of this process, not of the commands
+    origin.pop("omp_num_threads")  # describes this process, not the commands
     return {
         "measured": f"{datetime.now(UTC):%Y-%m-%d}",
         **origin,
@@ -57,7 +57,7 @@ def recorded(clone: Path, other_load: str) -> dict[str, Any]:
 
 
 def _printed(words: Sequence[str], folder: Path, environment: Mapping[str, str]) -> list[str]:
-    """Return the lines that a command prints on both streams; the folder's own path is left out of them."""
+    """Return the lines that a command prints on both streams, without the path of the folder."""
     done = subprocess.run(
         words, cwd=folder, env=environment, check=True, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
@@ -65,7 +65,7 @@ def _printed(words: Sequence[str], folder: Path, environment: Mapping[str, str])
 
 
 def _megabytes(folder: Path) -> int:
-    """Return the size of the files in a folder, in units of a million bytes on the disk."""
+    """Return the disk space of the files in a folder, in millions of bytes."""
     done = subprocess.run(["du", "--summarize", "--block-size=MB", folder], check=True, capture_output=True, text=True)
     return int(done.stdout.split("MB")[0])
 

@@ -1,4 +1,4 @@
-"""Tabulate rates of GPUs: of published results, from their logs, and of ours as measured."""
+"""Tabulate rates per GPU: those of published results, from their logs, and our own measurements."""
 
 from bertbench.common.published_results import PublishedResult, published_results
 from bertbench.machine.gpu_peaks import DENSE_TFLOPS, gpu_kind
@@ -12,14 +12,14 @@ _GPU_RESULTS = (
     ("4.0", "NVIDIA", "h200_ngc23.09_pytorch"), ("4.1", "Supermicro", "SYS-421GE-TNHR2-LCC-1"),
     ("5.0", "NVIDIA", "nyx_n1_ngc25.04_pytorch"),
 )  # fmt: skip
-"""Round, submitter and system of published results: NVIDIA's own for each GPU, and some that were faster."""
+"""Round, submitter and system of published results: NVIDIA's own for each kind of GPU, and some faster ones."""
 _OURS_BY_TIME = RESULTS / "gpu_check" / "nvidia_h100_69a0c2ed.json"
 _OURS_BY_STEP = RESULTS / "gpu_check" / "nvidia_h100_afa5f921.json"
 _OUR_BATCH = 96
 
 
 def gpu_rates() -> str:
-    """Return samples/s and MFU of a GPU: of published results by their logs, then of ours as measured on one H100."""
+    """Return samples/s and MFU per GPU: from the logs of published results, and as we measured them on one H100."""
     run_rate, step_rate = _our_rates()
     rows = []
     for round_name, submitter, system in _GPU_RESULTS:
@@ -39,7 +39,7 @@ def gpu_rates() -> str:
 
 
 def _our_rates() -> tuple[float, float]:
-    """Return samples/s of the recorded run on an H100, by its time to train, and of its replayed step."""
+    """Return the samples/s of the recorded run on an H100, from its time to train, and of its replayed step."""
     large = next(part for part in read(_OURS_BY_TIME)["parts"] if part["name"] == "large")
     run = next(row for row in large["rows"] if row["choice"] == "as it comes")
     trace = next(part for part in read(_OURS_BY_STEP)["parts"] if part["name"] == "trace")
@@ -65,5 +65,5 @@ def _published_rate_row(result: PublishedResult, ours: float) -> list[str]:
 
 
 def _mfu(samples_per_s: float, kind: str) -> str:
-    """Return the share of a GPU's dense peak in 16 bits."""
+    """Return a rate as a share of the GPU's dense 16-bit peak."""
     return f"{samples_per_s * flops_per_sample() / (1e12 * DENSE_TFLOPS[kind]['bf16']):.1%}"

@@ -1,16 +1,14 @@
-"""Hook of mkdocs: add the pages that are not in docs/, and mend the links that leave it.
+"""Hook for mkdocs: add the pages that aren't in docs/, and rewrite the links that leave it.
 
-README.md, results/README.md, compliance/README.md and CHANGELOG.md become pages, and `bertbench report` draws one of
-results/. Links between pages stay links. A link to another file of the repository leads to GitHub where
-the site is built there (GITHUB_REPOSITORY), and is plain text elsewhere.
+README.md, results/README.md, compliance/README.md and CHANGELOG.md become pages, and `bertbench report` draws another
+one of results/. Links between pages stay links. If GitHub builds the site (GITHUB_REPOSITORY), a link to another file
+leads to the repository there; otherwise it becomes plain text.
 """
 
 import os
 import posixpath
 import re
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
@@ -18,27 +16,30 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 _REPOSITORY = Path(__file__).parents[2]
+sys.path.insert(0, str(_REPOSITORY))  # because this folder isn't installed
+
+from docs.site.report_picture import report_page  # noqa: E402
+
 _PAGES = {
     "README.md": "index.md", "results/README.md": "results.md", "compliance/README.md": "rules.md",
     "CHANGELOG.md": "changelog.md",
 }  # fmt: skip
 _BLOCK = re.compile(r"^```\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_LONGEST_LINE = 100  # characters that fit in letters of the usual size
-_LINK_TO_LOG = re.compile(rb'<a href="[^"]*">(.*?)</a>')
+_LONGEST_LINE = 100  # characters that fit at the usual font size
 _LINK = re.compile(r"(!?)\[([^]]*)\]\(([^)#:]+)(#[^)]*)?\)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages from outside docs/ and the report of results/."""
+    """Add the pages from outside docs/, and the report of results/ without links to logs, which the site lacks."""
     for source, page in _PAGES.items():
         files.append(File.generated(config, page, content=(_REPOSITORY / source).read_text()))
-    files.append(File.generated(config, "report.html", content=_report()))
+    files.append(File.generated(config, "report.html", content=report_page("results")))
     files.append(File.generated(config, "wide.css", content=Path(__file__).with_name("wide.css").read_text()))
     return files
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Lead each link to the page or picture of this site that it means, or out of the site."""
+    """Point each link to its page or picture on this site, or to the repository."""
     source = next((path for path, name in _PAGES.items() if name == page.file.src_uri), f"docs/{page.file.src_uri}")
 
     def led(link: re.Match[str]) -> str:
@@ -54,15 +55,6 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def _sized(block: re.Match[str]) -> str:
-    """Return a block of code, in smaller letters if it has long lines."""
+    """Return a block of code, in a smaller font if it has long lines."""
     longest = max(map(len, block[1].splitlines()), default=0)
     return f"``` {{ .text .wide }}\n{block[1]}```" if longest > _LONGEST_LINE else block[0]
-
-
-def _report() -> bytes:
-    """Return the page that `bertbench report` draws of results/, without its links to logs, which the site lacks."""
-    with tempfile.TemporaryDirectory() as folder:
-        page = Path(folder, "report.html")
-        command = [sys.executable, "-P", "-m", "bertbench", "report", "results", "--html", str(page)]
-        subprocess.run(command, check=True, cwd=_REPOSITORY, stdout=subprocess.DEVNULL)
-        return _LINK_TO_LOG.sub(rb"\1", page.read_bytes())

@@ -1,12 +1,12 @@
-"""Draw the pictures of the pages from the records in results/: `python docs/site/picture.py` writes docs/*.svg.
+"""Draw the pictures on the pages from the records in results/: `python docs/site/picture.py` writes docs/*.svg.
 
-- demo.svg: accuracy against time of bertbench and of the fastest Trainer, runs of the record that README's table shows
+- demo.svg: accuracy against time of bertbench and of the fastest Trainer, from the record that README's table shows
 - balance.svg: simulated load efficiency of 1,024 GPUs, by method
 - scaling.svg: efficiency over ranks, by `bertbench lab scaling`
 - packages.svg: the packages of bertbench by layer, from pyproject.toml and the packages' own docstrings
-- watch.svg, step.svg, trace.svg: what a run shows, by run_pictures.py
+- watch.svg, step.svg, trace.svg: the course of a run, drawn by run_pictures.py
 
-A test finds old ones, and pages that describe a picture in other words.
+A test finds pictures that are out of date, and pages that describe a picture in other words.
 """
 
 import ast
@@ -46,7 +46,7 @@ _CHART_SIZE = (420, 250)  # of report.charts
 _DRAWING_WIDTH = 720
 _GAP = 8
 _LINE_HEIGHT = 14
-_LETTER_WIDTH = 6.2  # a little more than the mean of 11 px letters, so that lines stay inside their box
+_LETTER_WIDTH = 6.2  # a little more than the mean width of 11 px letters, so that lines stay inside their box
 _BOX_STYLE = (
     "svg { background: #fff; font: 11px sans-serif; fill: #333 } rect { fill: #eef6f5; stroke: #0b7a75 } "
     ".name { font: bold 12px monospace; fill: #0b5a56 }"
@@ -54,7 +54,7 @@ _BOX_STYLE = (
 
 
 def demo() -> Picture:
-    """Return the points of all evaluations of the record that README's table shows, the newest of `time-to-target`."""
+    """Return all evaluations as points, from the record in README's table: the newest record of `time-to-target`."""
     records = (json.loads(path.read_text()) for path in (_RESULTS / "bench").glob("*/train.json"))
     record = max(records, key=lambda one: one["measured"])
     courses = record["courses"]
@@ -109,7 +109,7 @@ def scaling() -> Picture:
 
 
 def packages() -> Picture:
-    """Return a box for each package of bertbench, in rows: a package imports only from rows below its own."""
+    """Return a box for each package of bertbench, in rows; a package imports only from rows below its own."""
     rows = [row.split(" | ") for row in _layers() if not row.startswith("__")]
     drawn = []
     top = 8
@@ -125,7 +125,7 @@ def packages() -> Picture:
 
 
 def _layers() -> list[str]:
-    """Return the layers of the first contract of import-linter, the highest first; ` | ` stands between neighbours."""
+    """Return the layers of import-linter's first contract, highest first; ` | ` separates packages in one layer."""
     settings = tomllib.loads((_REPOSITORY / "pyproject.toml").read_text())
     contracts = settings["tool"]["importlinter"]["contracts"]
     layers: list[str] = contracts[0]["layers"]
@@ -150,13 +150,13 @@ def _box(package: str, text: list[str], left: float, top: float, width: float, h
 
 
 def _fastest_trainer(record: Mapping[str, Any]) -> str:
-    """Return the Trainer's row that reached the target first, with an optimizer of its own."""
+    """Return the name of the fastest row of the Trainer with one of its own optimizers."""
     reached = {result["name"]: result["seconds_to_target"] for result in record["results"] if result["reached"]}
     return min((name for name in reached if "Trainer" in name and " our " not in name), key=reached.__getitem__)
 
 
 def _alone(figure: str, series: Series) -> str:
-    """Return a chart of a page as a file of its own, with the names of the series below it."""
+    """Return a chart from a page as a separate file, with the names of the series below it."""
     drawing = figure[figure.index("<svg") : figure.index("</svg>")]
     width, height = _CHART_SIZE
     names = [
@@ -178,7 +178,7 @@ PICTURES: dict[str, Callable[[], Picture]] = {
     "step.svg": run_pictures.step_balance,
     "trace.svg": run_pictures.trace,
 }
-"""What draws each file of docs/."""
+"""The function that draws each file in docs/."""
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Read the records of results/ into the tables that shown.py writes into pages."""
+"""Turn the records in results/ into the tables that shown.py writes into pages."""
 
 import math
 import re
@@ -24,7 +24,7 @@ _MEAN_MASKED = 38.2
 
 
 def demo() -> str:
-    """Return what `make demo` printed in the first recorded run, shortened."""
+    """Return the output of `make demo` in the first recorded run, shortened."""
     log = sorted((RESULTS / "cpu_demo" / "bert").glob("result_*.txt"))[0]
     run = RunFacts(read_events(log))
     target = next(event.value for event in run.events() if event.key.endswith("target"))
@@ -46,7 +46,7 @@ def demo() -> str:
 
 
 def demo_times() -> str:
-    """Return how long the demo takes to reach its target, by processor: a row for each record of runs."""
+    """Return how long the demo takes to reach its target, by processor: one row per record of runs."""
     logs = sorted((RESULTS / "cpu_demo" / "bert").glob("result_*.txt"))
     started = datetime.fromtimestamp(RunFacts(read_events(logs[0])).events()[0].time_ms / 1000, UTC)
     tracked = read(logs[0].with_suffix("") / "run.json") | {"measured": f"{started:%Y-%m-%d}"}
@@ -59,7 +59,7 @@ def demo_times() -> str:
 
 
 def sizes() -> str:
-    """Return the measured sizes of an environment for CPUs and of the demo's data."""
+    """Return the measured sizes of a CPU environment and of the demo's data."""
     record = first_run()
     rows = [
         ["environment with the CPU build of PyTorch", f"{record['environment_mb'] / 1e3:.1f} GB"],
@@ -69,7 +69,7 @@ def sizes() -> str:
 
 
 def like_for_like() -> str:
-    """Return bertbench against the Trainer with the same optimizer in both."""
+    """Return a comparison of bertbench with the Trainer, where both have the same optimizer."""
     record = read(RESULTS / "bench" / "intel_xeon_amx" / "train.json")
     muon, adamw, trainer, trainer_muon = record["results"]
     rows = [
@@ -81,7 +81,7 @@ def like_for_like() -> str:
 
 
 def steps() -> str:
-    """Return how many times as fast ours took a step: the strongest unbiased baseline, and stock transformers."""
+    """Return how many times as fast our step is as the strongest unbiased baseline's and as stock transformers'."""
     lines = []
     for path in sorted((RESULTS / "bench").glob("*/step.json")):
         record = read(path)
@@ -92,7 +92,7 @@ def steps() -> str:
 
 
 def rules() -> str:
-    """Return the judge's rules, with section and rounds."""
+    """Return the judge's rules, with their sections and rounds."""
     rows = [
         [f"`{rule.id}`", rule.source.document, f"`{rule.source.section}`", rule.rounds, rule.says] for rule in RULES
     ]
@@ -100,19 +100,19 @@ def rules() -> str:
 
 
 def fixed_values() -> str:
-    """Return the values that the closed division fixes, with the section of training_rules.adoc that does."""
+    """Return the values that the closed division fixes, with the sections of training_rules.adoc that fix them."""
     rows = [[f"`{fixed.key}`", fixed.expected, fixed.section] for fixed in FIXED]
     return table(["key", "fixed value", "section of training_rules.adoc"], rows)
 
 
 def questions() -> str:
-    """Return what the judge asks."""
+    """Return the judge's questions."""
     rows = [[f"`{topic.id}`", topic.asks, topic.usual] for topic in TOPICS]
     return table(["question", "what is asked", "what is usual"], rows)
 
 
 def balance() -> str:
-    """Return simulated efficiencies and KB that a rank receives in a step, by command and method."""
+    """Return simulated efficiencies, and the KB that a rank receives per step, by command and method."""
     rows = [
         [
             f"`{command}`", f"`{row['method']}`", f"{row['gpus']:,} x {row['batch']}", f"{row['efficiency']:.4f}",
@@ -125,7 +125,7 @@ def balance() -> str:
 
 
 def strata() -> str:
-    """Return the simulated efficiency of 1,024 GPUs x 16 samples by number of strata, with the sort in the node."""
+    """Return the simulated efficiency of 1,024 GPUs x 16 samples by number of strata; each node sorts its samples."""
     efficiencies = {}
     for command, simulated in read(_SIMULATED).items():
         if "--strata-edges" in command and "--lengths" not in command:
@@ -138,8 +138,8 @@ def strata() -> str:
 
 
 def node_sizes() -> str:
-    """Return what a node's gather and sort cost and bring, by its number of GPUs."""
-    words = 1.5 * _MEAN_TOKENS + 2 * _MEAN_MASKED + 0.5  # ids, half a word of segments; places and labels; pair label
+    """Return the costs and the benefit of gathering and sorting samples in a node, by its number of GPUs."""
+    words = 1.5 * _MEAN_TOKENS + 2 * _MEAN_MASKED + 0.5  # ids, half a word for segments; places and labels; pair label
     rows = []
     for command, simulated in read(_SIMULATED).items():
         if "--gpus-per-node" not in command:
@@ -154,12 +154,12 @@ def node_sizes() -> str:
                 f"{at_least / 1e3:,.0f}", f"{samples * math.log2(samples):,.0f}",
             ]
         )  # fmt: skip
-    heads = ["GPUs of a node", "efficiency", "KB received per GPU and step", "KB by the formula", "comparisons"]
+    heads = ["GPUs per node", "efficiency", "KB received per GPU and step", "KB by the formula", "comparisons"]
     return table(heads, rows)
 
 
 def clip_modes() -> str:
-    """Return what each clip mode exposed in the record with intervals, beside the least that the formula allows."""
+    """Return the exposed time of each clip mode, from the record with intervals, and the least by the formula."""
     record = read(RESULTS / "bench" / "amd_epyc" / "overlap.json")
     buckets = int(re.findall(r"in (\d+) buckets", record["printed"][0])[0])
     by_rate: dict[float, dict[str, Any]] = {}
@@ -167,7 +167,7 @@ def clip_modes() -> str:
         by_rate.setdefault(row["bandwidth_mbit"], {})[row["mode"]] = row
     rows = []
     for rate, modes in by_rate.items():
-        reduction = modes["before"]["exposed_ms"]  # all of it
+        reduction = modes["before"]["exposed_ms"]  # this mode exposes the whole reduction
         computing = statistics.median(row["step_ms"] - row["exposed_ms"] for row in modes.values())
         least = exposed_seconds(reduction, computing, buckets)
         exposed = [f"{modes[mode]['exposed_ms']:.0f}" for mode in ("before", "after", "bucket")]
@@ -178,7 +178,7 @@ def clip_modes() -> str:
 
 
 def adam_values() -> str:
-    """Return the tuned values of ADAM in each cell of the study of optimizers."""
+    """Return the tuned values of ADAM in each cell of the optimizer study."""
     rows = []
     for arm in read(OPTIMIZER_STUDY)["arms"]:
         if arm["arm"].startswith("adam"):
@@ -194,7 +194,7 @@ def adam_values() -> str:
 
 
 def preparation() -> str:
-    """Return what each step of preparing MLPerf's data takes: extrapolated from a part, by tokens and by samples."""
+    """Return the needs of each step of preparing MLPerf's data, extrapolated from a part by tokens and by samples."""
     record = read(RESULTS / "preparation.json")
     rows = []
     for name, step in record["steps"].items():
@@ -207,12 +207,12 @@ def preparation() -> str:
 
 
 def first_run() -> Any:
-    """Return the record of the tutorial's commands: what they printed, and where."""
+    """Return the record of the tutorial's commands: their output, and the machine."""
     return read(RESULTS / "first_run.json")
 
 
 def _times_row(record: dict[str, Any], seconds: list[float]) -> list[str]:
-    """Return a row of demo_times: the record's machine, and the range of its runs' seconds."""
+    """Return a row of demo_times: the machine of a record, and the range of its runs' times."""
     spread = f"{min(seconds):.1f} to {max(seconds):.1f}" if len(seconds) > 1 else f"{seconds[0]:.1f}"
     processor = f"{record['processor']} ({record['instructions']})"
     return [processor, record["measured"], str(len(seconds)), spread]
@@ -225,7 +225,7 @@ def _ratio_row(what: str, ours: dict[str, Any], theirs: dict[str, Any], key: str
 
 
 def batch_sizes() -> str:
-    """Return samples and steps to target of each batch, by the rule that scaled its values from batch 32."""
+    """Return the samples and steps to target for each batch size, by the rule that scaled its values from batch 32."""
     record = read(RESULTS / "studies" / "batch.json")
     base = record["arms"][0]
     against_base = {
@@ -257,4 +257,4 @@ READINGS = {
         node_sizes, clip_modes, adam_values, batch_sizes, preparation, gpu_rates,
     )
 }  # fmt: skip
-"""What a page may show, by name."""
+"""The tables that a page may show, by name."""

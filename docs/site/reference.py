@@ -1,7 +1,7 @@
 """Write docs/configuration.md from the schema of system files, and docs/commands.md from the commands' parsers.
 
-`python docs/site/reference.py` rewrites both; a test finds old ones. A setting's text is its docstring in config/, an
-option's text its help in cli/: change them there.
+`python docs/site/reference.py` rewrites both, and a test finds pages that are out of date. The text of a setting is its
+docstring in config/, and the text of an option is its help in cli/.
 """
 
 import argparse
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 _REPOSITORY = Path(__file__).parents[2]
-sys.path.insert(0, str(_REPOSITORY))  # lab/ is never installed
+sys.path.insert(0, str(_REPOSITORY))  # because lab/ is never installed
 
 from bertbench.cli.commands import GROUPS, Command  # noqa: E402
 from bertbench.config.closed import CLOSED_RULES  # noqa: E402
@@ -47,13 +47,13 @@ bertbench config show cpu_demo --set schedule.max_steps=100
 }
 ```
 
-Every command that takes a SYSTEM takes the path of such a file. `bertbench config schema` prints the JSON schema, with
-which an editor completes names and checks values. A misspelt name, a value of another type, and settings that don't go
-together are refused, each with one message.
+Every command that takes a SYSTEM accepts the path of such a file. `bertbench config schema` prints the JSON schema, so
+that an editor can complete names and check values. A misspelt name, a value of the wrong type, and settings that
+contradict each other are refused, each with one message.
 
 **How to read the tables.** "required" marks a setting without a default; most files inherit it by `extends`. The closed
 division of MLPerf fixes some settings: the column "closed division" lists the values that it allows, or says "any". The
-open division allows every value. "Only with" names the settings without which a run doesn't read this one.
+open division allows every value. "Only with" names the settings that must be set before a run reads this one.
 """
 
 _COMMANDS = """\
@@ -62,8 +62,8 @@ _COMMANDS = """\
 This page is generated from the commands' own help (`python docs/site/reference.py`). In a terminal, `--help` after a
 command prints its part of this page.
 
-- SYSTEM is the name of a system (`bertbench config list`), the path of a system file, or a run, whose configuration it
-  then reads.
+- SYSTEM is the name of a system (`bertbench config list`), the path of a system file, or a run. For a run, the command
+  reads that run's configuration.
 - `--set NAME=VALUE` overrides one [setting](configuration.md), and may be repeated.
 - Every command takes `--json` and then prints [JSON](json.md) on standard output.
 
@@ -83,12 +83,12 @@ _RULES_OF_TWO_SETTINGS = {
     "_decay_lasts_all_steps": ("schedule.decay_steps", "`schedule.max_steps`"),
     "_evaluations_come_at_mlperfs_interval": ("evaluation.interval_samples", "MLPerf's formula"),
 }
-"""By the name of its rule: the setting that a rule of the closed division fixes, and to what."""
+"""By the name of a rule of the closed division: the setting that it fixes, and the value."""
 _PAGE = re.compile(r"docs/(\w+)\.md")
 _BOUNDS = {"minimum": "at least", "exclusiveMinimum": "above", "maximum": "at most", "exclusiveMaximum": "below"}
 
 Schema = dict[str, Any]
-"""JSON schema of a section or of a setting."""
+"""JSON schema of a section or a setting."""
 
 
 def configuration() -> str:
@@ -115,19 +115,17 @@ def commands() -> str:
         for command in members:
             text += _command(command)
     text.append("## Laboratory\n")
-    text.append(
-        "Benches and studies, for developers. They need a checkout; `--help` after a command lists its options.\n"
-    )
+    text.append("Benches and studies, for developers. They need a clone; `--help` after a command lists its options.\n")
     text.append(_table(["command", "what it does"], [[f"`{lab.name}`", _sentence(lab.help)] for lab in LAB_COMMANDS]))
     return "\n".join(text)
 
 
 PAGES: dict[str, Callable[[], str]] = {"configuration.md": configuration, "commands.md": commands}
-"""What writes each page of docs/."""
+"""The function that returns each page of docs/."""
 
 
 def _sections(section: Schema, definitions: Schema, prefix: str = "") -> Iterator[tuple[str, Schema]]:
-    """Yield the dotted name and the schema of every section in a section, in the order of the file."""
+    """Yield the dotted name and the schema of every section within a section, in file order."""
     for name, value in section["properties"].items():
         reference = _referred(value)
         if reference is not None:
@@ -136,7 +134,7 @@ def _sections(section: Schema, definitions: Schema, prefix: str = "") -> Iterato
 
 
 def _referred(value: Schema) -> str | None:
-    """Return the name of the section that a setting is; None for a plain value."""
+    """Return the section's name if a setting is a section; None for a plain value."""
     for choice in [value, *value.get("anyOf", [])]:
         if "$ref" in choice:
             return str(choice["$ref"]).rpartition("/")[2]
@@ -144,7 +142,7 @@ def _referred(value: Schema) -> str | None:
 
 
 def _settings_table(properties: Schema, prefix: str, required: list[str]) -> str:
-    """Return the table of a section's settings; settings of MLPerf's description without a text share a line."""
+    """Return the table of a section's settings; undocumented settings of MLPerf's description share one line."""
     documented = {name: value for name, value in properties.items() if "description" in value}
     undocumented = [name for name in properties if name not in documented and _referred(properties[name]) is None]
     rows = [
@@ -245,7 +243,7 @@ def _usage(positional: argparse.Action) -> str:
 
 
 def _spelling(action: argparse.Action) -> str:
-    """Return an argument as one types it."""
+    """Return an argument as a user types it."""
     if not action.option_strings:
         return _metavar(action)
     option = action.option_strings[-1]
@@ -265,13 +263,13 @@ def _metavar(action: argparse.Action) -> str:
 def _sentence(text: str) -> str:
     """Return a line of help as a sentence of a page."""
     text = _one_line(text)
-    if text.split()[0].strip(",;:").replace("-", "").isalpha():  # not the name of a file
+    if text.split()[0].strip(",;:").replace("-", "").isalpha():  # file names keep their case
         text = f"{text[:1].upper()}{text[1:]}"
     return text if text.endswith(".") else f"{text}."
 
 
 def _one_line(text: str) -> str:
-    """Return a text in one line, with links to the pages that it names."""
+    """Return a text as one line, with links to the pages that it names."""
     return _PAGE.sub(r"[\1](\1.md)", " ".join(text.split()))
 
 

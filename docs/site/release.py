@@ -1,6 +1,6 @@
-"""List what stands in the way of a release, as RELEASING.md asks: versions, dates, the contact, and links.
+"""List what still prevents a release by RELEASING.md: wrong versions or dates, a missing contact, and broken links.
 
-`make release-check` runs it; it exits with 1 if anything does.
+`make release-check` runs this script. The exit code is 1 if it lists anything.
 """
 
 import re
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PLACEHOLDER = "CONTACT-TO-BE-SET"
-"""What CONTACT.md, and no other page, has in place of an address."""
+"""Placeholder for an address; only CONTACT.md may contain it."""
 _PAGES = (
     "*.md", "*.cff", "*.toml", "docs/*.md", "results/*.md", "compliance/*.md", "benchmarks/bert/*.md",
     ".github/**/*.md", ".github/**/*.yml",
@@ -43,7 +43,7 @@ def version_problems(repository: Path) -> Iterator[str]:
 
 
 def unreleased_problems(repository: Path) -> Iterator[str]:
-    """Yield a line if CHANGELOG.md has changes that no release names."""
+    """Yield a line if CHANGELOG.md has changes that belong to no release."""
     section = _UNRELEASED.search((repository / "CHANGELOG.md").read_text())
     if section is None:
         yield "CHANGELOG.md: no heading '## Unreleased'"
@@ -54,26 +54,26 @@ def unreleased_problems(repository: Path) -> Iterator[str]:
 def contact_problems(repository: Path) -> Iterator[str]:
     """Yield a line if CONTACT.md has no address."""
     if PLACEHOLDER in (repository / "CONTACT.md").read_text():
-        yield f"CONTACT.md: replace {PLACEHOLDER} by an address"
+        yield f"CONTACT.md: replace {PLACEHOLDER} with an address"
 
 
 def placeholder_problems(repository: Path) -> Iterator[str]:
-    """Yield the other pages that show the placeholder."""
+    """Yield other pages that contain the placeholder."""
     for page in pages(repository):
         if page.name != "CONTACT.md" and PLACEHOLDER in page.read_text():
-            yield f"{page.relative_to(repository)}: shows the placeholder; link to CONTACT.md"
+            yield f"{page.relative_to(repository)}: contains the placeholder; link to CONTACT.md instead"
 
 
 def link_problems(repository: Path) -> Iterator[str]:
-    """Yield the links of pages at the root that lead to no file; `make docs` checks those of the site."""
+    """Yield broken links on pages at the root; `make docs` checks the pages of the site."""
     for page in repository.glob("*.md"):
         for target in _LINK.findall(page.read_text()):
             if not (repository / target).exists():
-                yield f"{page.name}: its link to {target} leads nowhere"
+                yield f"{page.name}: the link to {target} is broken"
 
 
 def pages(repository: Path) -> list[Path]:
-    """Return what a reader of the project, or of its package, sees."""
+    """Return the pages that a reader of the project, or of its package, sees."""
     return [page for pattern in _PAGES for page in sorted(repository.glob(pattern))]
 
 

@@ -1,6 +1,6 @@
-"""Draw what a run shows: the terminal of `bertbench watch`, the balance of one step, the trace of a pipeline's step.
+"""Draw the course of a run: the terminal of `bertbench watch`, the balance of one step, the trace of a pipeline's step.
 
-`picture.py` writes them to docs/. `python docs/site/trace.py` records the run that the trace is drawn from.
+`picture.py` writes the pictures to docs/. `python docs/site/trace.py` records the run that the trace shows.
 """
 
 import json
@@ -32,7 +32,7 @@ _STYLE = (
 
 _COLUMNS = 100
 _LETTER_WIDTH = 7.2
-_PIECE = re.compile(r"\S+(?: \S+)*")  # browsers would make one of several blanks
+_PIECE = re.compile(r"\S+(?: \S+)*")  # browsers would show several spaces as one
 _LINE_HEIGHT = 15
 _TERMINAL_STYLE = (
     "svg { background: #16181d; font: 12px monospace; fill: #e6e6e6 } .bold { font-weight: bold } "
@@ -49,7 +49,7 @@ _PHASES = ("forward", "backward")
 
 
 def watch() -> Picture:
-    """Return the page that `bertbench watch` draws of the first recorded run of the demo."""
+    """Return the page of `bertbench watch` for the first recorded run of the demo."""
     run = FollowedRun(_RESULTS / "cpu_demo" / "bert" / "result_0.txt")
     run.read()
     console = Console(width=_COLUMNS, color_system="standard", force_terminal=True, legacy_windows=False)
@@ -60,7 +60,7 @@ def watch() -> Picture:
 
 
 def _terminal_line(segments: list[Segment], top: float) -> Iterator[str]:
-    """Yield the pieces of a line; each takes the width of its letters in any font."""
+    """Yield the pieces of a line; a piece is as wide as its letters in a fixed-width font, whatever font is used."""
     column = 0
     for segment in segments:
         for piece in _PIECE.finditer(segment.text):
@@ -74,7 +74,7 @@ def _terminal_line(segments: list[Segment], top: float) -> Iterator[str]:
 
 
 def _look(segment: Segment) -> str:
-    """Return the classes of a piece: its colour, bold, dim."""
+    """Return the CSS classes of a piece: its colour, bold, dim."""
     style = segment.style
     if style is None:
         return ""
@@ -83,7 +83,7 @@ def _look(segment: Segment) -> str:
 
 
 def step_balance() -> Picture:
-    """Return the load of each GPU in one step, without load balancing and with it; a block is a sample."""
+    """Return the load of each GPU in one step, with and without load balancing; each block is a sample."""
     index = drawn_index(100_000, seed=1)
     shapes = []
     for number, (method, words) in enumerate((("none", "as drawn"), ("planned", "by cost"))):
@@ -109,7 +109,7 @@ def step_balance() -> Picture:
 
 
 def _bar(rank: int, costs: np.ndarray, left: float, scale: float) -> Iterator[str]:
-    """Yield a GPU's samples, one block each, the costliest first."""
+    """Yield the samples of a GPU, one block each, most expensive first."""
     top = 30 + _BAR_PITCH * rank
     yield f'<text x="{left:.1f}" y="{top + 12}">GPU {rank}</text>'
     begin = left + 46
@@ -119,7 +119,7 @@ def _bar(rank: int, costs: np.ndarray, left: float, scale: float) -> Iterator[st
 
 
 def trace() -> Picture:
-    """Return one step of a pipeline of two ranks: passes in colour, waiting in grey."""
+    """Return one step of a pipeline with two ranks: passes are in colour, waiting is grey."""
     record = json.loads((_RESULTS / "trace.json").read_text())
     spans = [span for span in _spans(record) if span["kind"] in _PHASES]
     begin = min(span["began"] for span in spans)
@@ -152,7 +152,7 @@ def trace() -> Picture:
 
 
 def _spans(record: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the spans of the record's first step by name."""
+    """Yield the spans of the record's first step, with names for their fields."""
     names = ("rank", "kind", "step", "stage", "microbatch", "began", "ended")
     rows = [dict(zip(names, row, strict=True)) for row in record["spans"]]
     first = rows[0]["step"]

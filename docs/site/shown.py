@@ -1,10 +1,13 @@
-"""Write what pages show of the records in results/ and of the judge's rules.
+"""Write the parts of pages that show records in results/, the output of commands, or the judge's rules.
 
-A line `<!-- shown: SOURCE -->` stands before a fenced block, or before lines up to the next blank one. SOURCE is a
-record of results/bench/ (a pattern means the newest), a command of bertbench or the judge, of whose output ` ... 5`
-takes the last five lines, `first run: COMMAND` for what a command printed in results/first_run.json, or a name of
-readings.py.
-`python docs/site/shown.py` rewrites the blocks, `python docs/site/picture.py` the picture; a test finds old ones.
+A line `<!-- shown: SOURCE -->` comes before a fenced block, or before lines up to the next blank one. SOURCE is one of:
+
+- a record in results/bench/; a pattern means the newest record that matches
+- a command of bertbench or the judge; ` ... 5` after it takes the last five lines of the output
+- `first run: COMMAND`, for the output of a command that is recorded in results/first_run.json
+- a name from readings.py
+
+`python docs/site/shown.py` rewrites the blocks, and a test finds blocks that are out of date.
 """
 
 import json
@@ -15,7 +18,7 @@ import sys
 from pathlib import Path
 
 _REPOSITORY = Path(__file__).parents[2]
-sys.path.insert(0, str(_REPOSITORY))  # neither lab/ nor this folder is installed
+sys.path.insert(0, str(_REPOSITORY))  # because lab/ and this folder aren't installed
 
 from docs.site.readings import READINGS, first_run  # noqa: E402
 from docs.site.tables import command_of, fenced  # noqa: E402
@@ -24,12 +27,12 @@ _SHOWN = re.compile(r"(<!-- shown: (.+?) -->\n+)(```\n.*?^```$|.+?(?=\n\n|\n*\Z)
 
 
 def current(page: str) -> str:
-    """Return a page with every such block as the records have it."""
+    """Return a page with every such block brought up to date."""
     return _SHOWN.sub(lambda found: found[1] + _block(found[2]), page)
 
 
 def pages() -> list[Path]:
-    """Return the pages that may show records."""
+    """Return the pages that may have such blocks."""
     folders = (_REPOSITORY / "docs", _REPOSITORY / "results", _REPOSITORY / "compliance")
     return [_REPOSITORY / "README.md", *(page for folder in folders for page in sorted(folder.glob("*.md")))]
 

@@ -1,4 +1,4 @@
-"""Write the blocks of a page: a Markdown table, a fenced block, a record's command and a link to it."""
+"""Format the parts of a page: a Markdown table, a fenced block, a record's command, and a link to a record."""
 
 import json
 import re
@@ -16,7 +16,7 @@ def read(path: Path) -> Any:
 
 
 def command_of(record: dict[str, Any]) -> str:
-    """Return a record's command by its name today."""
+    """Return a record's command, under its current name."""
     command = str(record["command"]).replace("bertbench bench ", "bertbench lab ")
     for old, new in renamed.COMMANDS.items():
         command = re.sub(rf"^bertbench {old}\b", f"bertbench {new}", command)
@@ -24,12 +24,12 @@ def command_of(record: dict[str, Any]) -> str:
 
 
 def fenced(*lines: str) -> str:
-    """Return lines as a block of a page."""
+    """Return lines as a fenced block."""
     return "\n".join(["```", *lines, "```"])
 
 
 def link(path: Path) -> str:
-    """Return a link to a record, as pages of results/ have it."""
+    """Return a link to a record, relative to results/."""
     return f"[{path.parent.name}{'/' + path.stem if path.suffix else ''}]({path.relative_to(RESULTS)})"
 
 

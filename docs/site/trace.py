@@ -1,6 +1,6 @@
 """Record a step of a pipeline: `python docs/site/trace.py` makes a smoke run and writes results/trace.json.
 
-The run has two CPU ranks, one for each stage. `--other-load TEXT` says what else ran on the machine.
+The run has two CPU ranks, one per stage. If other programs run on the machine, name them with `--other-load TEXT`.
 """
 
 import argparse

@@ -55,13 +55,13 @@ def test_type_checkers_see_every_public_name() -> None:
     assert sorted(imported) == sorted(set(bertbench.__all__) - {"__version__"})
 
 
-def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
+def test_an_unknown_name_raises_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'bertbench' has no attribute 'load_sistem'"):
         bertbench.load_sistem  # noqa: B018
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_a_function_says_what_it_gives_and_what_it_raises(name: str) -> None:
+def test_a_functions_docstring_says_what_it_returns_and_raises(name: str) -> None:
     function = getattr(bertbench, name)
     text = inspect.getdoc(function) or ""
     first, *_ = text.splitlines()
@@ -80,7 +80,7 @@ def test_a_result_is_frozen(name: str) -> None:
         setattr(object.__new__(kind), field, 1)
 
 
-def test_overrides_are_texts_or_a_dictionary_of_what_json_has(tiny_file: str) -> None:
+def test_overrides_are_texts_or_a_dictionary_of_json_values(tiny_file: str) -> None:
     by_text = bertbench.load_system(tiny_file, ["schedule.max_steps=7", "clip.mode=none"])
     by_name = bertbench.load_system(Path(tiny_file), {"schedule.max_steps": 7, "clip": {"mode": "none"}})
     assert by_text.model_dump() == by_name.model_dump()
@@ -118,9 +118,11 @@ REFUSED = {
     "seed=-1: expected a whole number": lambda system: bertbench.run_training(system, seed=-1),
     "found 10 logs, expected one": lambda _: bertbench.judge_log(bertbench_results()),
     "found 10 logs, expected one; name one of them": lambda _: bertbench.read_run(bertbench_results()),
-    "ruleset '5.1.0': BERT isn't in 5.1.0; use 5.0.0": lambda _: bertbench.judge_folder(bertbench_results(), "5.1.0"),
+    "ruleset '5.1.0': MLPerf 5.1.0 doesn't include BERT; use 5.0.0": lambda _: bertbench.judge_folder(
+        bertbench_results(), "5.1.0"
+    ),
     "division 'shut': expected closed or open": lambda _: bertbench.judge_folder(bertbench_results(), division="shut"),
-    "no/such/log: found nothing there": lambda _: bertbench.judge_log("no/such/log"),
+    "no/such/log: no such file or folder": lambda _: bertbench.judge_log("no/such/log"),
 }
 
 
@@ -143,7 +145,7 @@ def test_an_argument_without_a_meaning_is_refused(message: str, tiny: Tiny) -> N
         ((*ALONE, "finetune.epochs=3"), "run_training doesn't read finetune.epochs"),
     ],
 )
-def test_a_system_that_one_process_cannot_run_is_refused(tiny: Tiny, overrides: tuple[str, ...], message: str) -> None:
+def test_a_system_that_needs_several_processes_is_refused(tiny: Tiny, overrides: tuple[str, ...], message: str) -> None:
     with pytest.raises(bertbench.BertbenchError, match=message):
         bertbench.run_training(tiny(*overrides))
 
@@ -190,7 +192,7 @@ def state() -> tuple[object, ...]:
     )  # fmt: skip
 
 
-def test_a_training_leaves_the_process_as_it_was_and_repeats(tiny: Tiny, tmp_path: Path) -> None:
+def test_training_restores_the_process_and_can_be_repeated(tiny: Tiny, tmp_path: Path) -> None:
     system = tiny(*ALONE)
     before = state()
     runs = [bertbench.run_training(system, seed=3, log=tmp_path / f"result_{number}.txt") for number in range(2)]
@@ -205,7 +207,7 @@ def test_a_training_leaves_the_process_as_it_was_and_repeats(tiny: Tiny, tmp_pat
         bertbench.run_training(system, log=tmp_path / "result_0.txt")
 
 
-def test_a_training_that_fails_closes_its_log_and_the_next_one_works(tiny: Tiny, tmp_path: Path) -> None:
+def test_failed_training_closes_its_log_and_the_next_one_works(tiny: Tiny, tmp_path: Path) -> None:
     before = state()
     with pytest.raises(bertbench.BertbenchError, match="the loss of step 2 is nan"):
         bertbench.run_training(tiny(*ALONE, "optimizer.learning_rate=1e38"), seed=3, log=tmp_path / "bad.txt")
@@ -214,7 +216,7 @@ def test_a_training_that_fails_closes_its_log_and_the_next_one_works(tiny: Tiny,
     assert bertbench.run_training(tiny(*ALONE), seed=3).status == "aborted"
 
 
-def test_an_interruption_ends_the_log_and_is_passed_on(
+def test_an_interrupt_closes_the_log_and_is_raised_again(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*_: object) -> None:
@@ -227,7 +229,7 @@ def test_an_interruption_ends_the_log_and_is_passed_on(
     assert (run.status, distributed.is_initialized()) == ("interrupted", False)
 
 
-def test_a_training_that_never_starts_its_clock_leaves_no_file(tiny: Tiny, tmp_path: Path) -> None:
+def test_training_that_never_starts_its_clock_leaves_no_file(tiny: Tiny, tmp_path: Path) -> None:
     with pytest.raises(bertbench.BertbenchError):
         bertbench.run_training(tiny(*ALONE, "hardware.division=closed"), log=tmp_path / "result_0.txt")
     assert not list(tmp_path.glob("result_0*"))

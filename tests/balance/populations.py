@@ -1,4 +1,4 @@
-"""Datasets to plan on: an index only, no samples behind it."""
+"""Datasets to plan on, which consist of an index only, without samples."""
 
 from bertbench.balance.cost import BERT_LARGE
 from bertbench.balance.plan import Balance, Method, Planner
@@ -7,7 +7,7 @@ from bertbench.data.store.columns import Index
 
 
 def wikipedia_index(samples: int) -> Index:
-    """The index of so many samples of Wikipedia's lengths."""
+    """Return the index of that many samples with Wikipedia's lengths."""
     return drawn_index(samples, seed=3)
 
 

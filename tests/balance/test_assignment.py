@@ -31,7 +31,7 @@ def test_the_costliest_sample_is_assigned_first_and_to_the_least_loaded_rank() -
     assert sorted(np.bincount(ranks)) == [2, 3]
 
 
-def test_a_swap_mends_what_greedy_assignment_can_t() -> None:
+def test_a_swap_improves_a_greedy_assignment() -> None:
     # greedy: 8 + 5 + 4 against 7 + 6 (the rule gives 17 and 13); 15 and 15 once 8 + 7 stand against 6 + 5 + 4
     lengths = np.array([[8, 7, 6, 5, 4]])
     assert np.bincount(assign_by_cost(lengths, 2, LINEAR, equal_counts=False)[0], lengths[0]).tolist() == [15, 15]
@@ -44,7 +44,7 @@ def test_equal_counts_keep_as_many_samples_on_every_rank(ranks: int) -> None:
     assert np.bincount(assigned).tolist() == [5] * ranks
 
 
-def test_every_rank_gets_a_sample_even_where_few_are_costly() -> None:
+def test_every_rank_gets_a_sample_even_if_few_are_costly() -> None:
     lengths = np.array([[512, *[1] * 12]])
     assert np.bincount(assign_by_cost(lengths, 13, LINEAR, equal_counts=False)[0], minlength=13).tolist() == [1] * 13
 

@@ -1,4 +1,4 @@
-"""`bertbench balance` and the benchmarks beside it, as a user calls them."""
+"""`bertbench balance` and related benchmarks, as a user calls them."""
 
 import html
 import json
@@ -69,7 +69,7 @@ def test_a_data_folder_and_its_index_stand_for_the_same_lengths(tiny_folder: Pat
         assert np.array_equal(population(path, 1, 0), Dataset.open(tiny_folder, "train").entries_N)
 
 
-def test_a_histogram_stands_for_random_samples_of_its_lengths(histogram: str) -> None:
+def test_a_histogram_gives_random_samples_of_its_lengths(histogram: str) -> None:
     lengths = lengths_of(population(Path(histogram), 1, 10_000))
     assert set(lengths) == {2, 5}
     assert np.mean(lengths == 2) == pytest.approx(0.75, abs=4 * np.sqrt(0.75 * 0.25 / 10_000))
@@ -91,7 +91,7 @@ def test_a_mistake_is_one_message(words: str, expected: str, printed: Printed) -
     assert expected in printed("balance", *words.split(), code=2)
 
 
-def test_a_fit_finds_the_terms_that_times_are_made_of() -> None:
+def test_a_fit_recovers_the_terms_that_times_were_made_from() -> None:
     lengths = np.array([32.0, 64.0, 256.0, 512.0, 64.0])
     tokens = np.array([512.0, 512.0, 512.0, 512.0, 1024.0])
     found = fit(lengths, tokens, 3 + 0.2 * tokens + 0.001 * tokens * lengths)
@@ -99,7 +99,7 @@ def test_a_fit_finds_the_terms_that_times_are_made_of() -> None:
 
 
 @pytest.mark.slow
-def test_bench_cost_tells_a_line_that_a_system_takes(tiny_file: str, answer: Answer, printed: Printed) -> None:
+def test_bench_cost_prints_a_line_for_a_system_file(tiny_file: str, answer: Answer, printed: Printed) -> None:
     measured = answer("estimate", "--calibrate")
     assert measured["model"] == "small"
     assert measured["r_squared"] > 0.9
@@ -108,7 +108,7 @@ def test_bench_cost_tells_a_line_that_a_system_takes(tiny_file: str, answer: Ans
 
 
 @pytest.mark.slow
-def test_bench_balance_tells_measured_and_simulated_ratio(answer: Answer) -> None:
+def test_bench_balance_prints_the_measured_and_the_simulated_ratio(answer: Answer) -> None:
     measured = answer("lab", "assignment", "--batch", "1", "--steps", "1")
     assert set(measured["step_ms"]) == {"none", "planned"}
     assert measured["ratio"] > 0
@@ -124,7 +124,7 @@ def test_causal_costs_are_those_of_a_causal_model(tmp_path: Path, answer: Answer
     assert none == planned == 6 * (4 * (1_811_939_328 + 193_818_624) + 4**2 * 294_912)
 
 
-def test_strata_that_tell_lengths_apart_balance_better(histogram: str, answer: Answer) -> None:
+def test_strata_that_separate_lengths_balance_better(histogram: str, answer: Answer) -> None:
     found = []
     for edges in ("5", "2,5"):
         words = ["balance", "--lengths", histogram, "--gpus", 16, "--batch", 4, "--steps", 4]

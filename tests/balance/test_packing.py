@@ -9,13 +9,13 @@ def counts_of(*lengths: int) -> np.ndarray:
     return np.bincount(lengths, minlength=17)
 
 
-def test_rows_hold_the_sequences_that_fill_them_best() -> None:
+def test_rows_contain_the_sequences_that_fill_them_best() -> None:
     # 9 + 6 + 1 fill a row of 16; so do 10 + 6; 7 and 5 are left for a third row
     assert pack_lengths(counts_of(10, 9, 7, 6, 6, 5, 1), 16) == {(10, 5, 1): 1, (9, 7): 1, (6, 6): 1}
     assert pack_lengths(counts_of(16, 16, 3), 16) == {(16,): 2, (3,): 1}
 
 
-def test_no_row_holds_more_than_three_or_more_than_fits() -> None:
+def test_no_row_contains_more_than_three_sequences_or_more_than_fit() -> None:
     counts = np.round(np.concatenate(([0], length_shares())) * 100_000).astype(int)
     rows = pack_lengths(counts, 512)
     assert all(1 <= len(row) <= 3 and sum(row) <= 512 for row in rows)

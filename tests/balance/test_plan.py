@@ -1,4 +1,4 @@
-"""What every method promises, and what each one alone does."""
+"""The promises that every method keeps, and the behaviour of each method."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ def test_a_plan_depends_on_seed_and_step_alone(method: Method) -> None:
 
 
 @pytest.mark.parametrize("method", [method for method in METHODS if method != "packed"])
-def test_an_epoch_holds_every_sample_once_over_all_ranks_up_to_its_last_partial_step(method: Method) -> None:
+def test_an_epoch_has_every_sample_once_over_all_ranks_up_to_its_last_partial_step(method: Method) -> None:
     plans = [planner(method, ENTRIES, BATCH).plan(step) for step in range(1_013 // BATCH)]
     drawn = np.concatenate([plan.assigned.of(rank) for plan in plans for rank in range(4)])
     assert len(drawn) == len(np.unique(drawn)) == 1_013 // BATCH * BATCH
@@ -91,7 +91,7 @@ def test_quotas_are_the_dataset_s_shares_and_their_remainders_rotate() -> None:
     assert np.mean(quotas, axis=0) == pytest.approx(16 * shares, abs=0.02)
 
 
-def test_nodes_get_shares_alike_in_every_step() -> None:
+def test_nodes_get_equal_shares_in_every_step() -> None:
     entries = wikipedia_index(40_009)
     local = planner("planned_local", entries, 256, nodes=4)
     for step in range(5):
@@ -118,7 +118,9 @@ def test_a_node_s_share_of_the_data_holds_for_an_epoch() -> None:
         (128, 16, "planned_local", 0.995, 1.0),
     ],
 )
-def test_efficiencies_are_the_promised_ones(nodes: int, batch: int, method: Method, least: float, most: float) -> None:
+def test_methods_reach_their_promised_efficiencies(
+    nodes: int, batch: int, method: Method, least: float, most: float
+) -> None:
     entries = wikipedia_index(600_000)
     planned = planner(method, entries, nodes * 8 * batch, nodes, 8)
     assert least <= np.mean([efficiency(planned.loads(planned.plan(step))) for step in range(30)]) <= most

@@ -36,11 +36,11 @@ def changing() -> Speeds:
     return speeds
 
 
-def test_speeds_hold_from_their_step_on(changing: Speeds) -> None:
+def test_speeds_apply_from_their_step_on(changing: Speeds) -> None:
     assert [changing.at(step).tolist() for step in (4, 5, 9)] == [[0.5, 0.5], [0.25, 0.75], [0.2, 0.8]]
 
 
-def test_a_resumed_run_has_the_speeds_of_the_steps_to_come(changing: Speeds) -> None:
+def test_a_resumed_run_uses_the_speeds_of_the_steps_ahead(changing: Speeds) -> None:
     resumed = Speeds((1.0, 1.0))
     resumed.restore(changing.since(7))
     assert [resumed.at(step).tolist() for step in (7, 9)] == [[0.25, 0.75], [0.2, 0.8]]

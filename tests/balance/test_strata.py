@@ -71,7 +71,7 @@ def test_a_step_that_takes_more_samples_than_a_stratum_has_is_refused() -> None:
         planner("stratified", entries, BATCH, strata_quotas=(0, 0, 7, 0))
 
 
-def test_samples_by_stratum_count_every_stratified_method() -> None:
+def test_samples_by_stratum_are_counted_with_every_stratified_method() -> None:
     drawing = planner("stratified", ENTRIES, BATCH)
     ids = np.concatenate([drawing.plan(step).drawn.ids_S for step in range(50)])
     assert drawing.samples_by_stratum(50).tolist() == np.bincount(STRATA[ids]).tolist()
@@ -87,7 +87,7 @@ def test_the_index_finds_every_sample_of_every_stratum() -> None:
         assert index.ids(stratum, np.array([count - 1, 0])).tolist() == [expected[-1], expected[0]]
 
 
-def test_lengths_beyond_the_last_edge_count_in_no_stratum() -> None:
+def test_lengths_beyond_the_last_edge_belong_to_no_stratum() -> None:
     entries = pack(np.array([1, 9, 10, 20, 21, 512]), np.ones(6, np.int64))
     assert count_strata(entries, (9, 20)).tolist() == [2, 2]
     assert count_strata(entries, (9, 20, 1000)).tolist() == [2, 2, 2]

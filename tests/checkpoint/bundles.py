@@ -1,4 +1,4 @@
-"""Write TensorFlow checkpoints the way TensorFlow does, so that tests need neither it nor files of its making."""
+"""Write TensorFlow checkpoints as TensorFlow does, so that tests need neither TensorFlow nor its files."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -47,7 +47,7 @@ def table(entries: Mapping[bytes, bytes], compression: int = PLAIN) -> bytes:
     file = bytearray()
 
     def add(content: list[tuple[bytes, bytes]]) -> bytes:
-        """Append a block; returns its handle."""
+        """Append a block; return its handle."""
         stored = block(content)
         if compression == SNAPPY:
             stored = snappy_of_literals(stored)
@@ -73,7 +73,7 @@ def write_bundle(
     slices: Mapping[str, int] | None = None,
     big_endian: bool = False,
 ) -> None:
-    """Write `prefix`.index and its data files; tensors go to the shards in turn, bytes become a string."""
+    """Write `prefix`.index and its data files. Tensors go to the shards in turn, and bytes become a string."""
     data = [bytearray() for _ in range(shards)]
     entries = {b"": scalar(1, shards) + scalar(2, int(big_endian)) + embedded(3, scalar(1, 1))}
     for number, (name, tensor) in enumerate(sorted(tensors.items())):
@@ -106,7 +106,7 @@ def tensorflow_1(shape: BertShape = TINY) -> dict[str, np.ndarray]:
 
 
 def with_optimizer(variables: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The same, with what a training run leaves beside the weights."""
+    """The same weights, with the variables that a training run saves in addition."""
     slots = {
         f"{name}/{slot}": np.zeros_like(value) for name, value in variables.items() for slot in ("adam_m", "adam_v")
     }
@@ -162,7 +162,7 @@ def tensorflow_2(variables: Mapping[str, np.ndarray], shape: BertShape = TINY) -
 def tensorflow_2_with_graph(
     variables: Mapping[str, np.ndarray], shape: BertShape = TINY
 ) -> dict[str, np.ndarray | bytes]:
-    """The same weights in a Keras model whose heads only the graph of objects tells apart."""
+    """The same weights in a Keras model whose heads differ only in the graph of objects."""
     tensors: dict[str, np.ndarray | bytes] = {}
     graph = b""
     for name, value in variables.items():

@@ -70,9 +70,9 @@ def test_the_report_as_json_counts_as_the_lines_do(published: Path, answer: Answ
         (["checkpoint", "import", "--from-hf", "DIR", "--config", "C", "--out", "F"], "--config needs --from-tf"),
         (["checkpoint", "import", "--from-tf", "DIR/x", "--out", "F"], "--config needs --from-tf"),
         (["checkpoint", "import", "--from-hf", "DIR/none", "--out", "F"], "none/config.json: cannot be read"),
-        (["checkpoint", "show", "DIR/none"], "found nothing there"),
+        (["checkpoint", "show", "DIR/none"], "no such file or folder"),
         (["evaluate", "TINY"], "tiny: has no model.checkpoint; name a weights file with --weights"),
-        (["train", "TINY", "--set", "model.checkpoint=/none"], "/none: found nothing there"),
+        (["train", "TINY", "--set", "model.checkpoint=/none"], "/none: no such file or folder"),
         (["train", "TINY", "--set", "model.checkpoint=OF_3_LAYERS"], "layers 3 (the model has 2)"),
         (["train", "TINY", "--set", "model.checkpoint=OF_13_WORDS"], "a vocabulary of 13 entries, the data's has"),
     ],
@@ -101,7 +101,7 @@ def test_evaluate_scores_as_ranks_do_that_start_from_the_same_weights(
 
 
 def accuracy_at_the_start(world: World, system: System) -> float:
-    """Of a trainer whose weights are the file's, warm-up or not."""
+    """The loss of a trainer that starts from the file's weights, with or without warm-up."""
     trainer = WholeTrainer(system, world, 11)
     for name, tensor in trainer.model.state_dict().items():
         assert torch.equal(tensor, tiny_weights()[name]), name

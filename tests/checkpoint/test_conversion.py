@@ -130,7 +130,7 @@ def test_the_vocabulary_is_padded_to_a_multiple_of_8_or_to_what_is_asked() -> No
 
 
 def refused(tmp_path: Path, config: Path, tensors: Mapping[str, np.ndarray | bytes], **how: object) -> str:
-    """What importing these tensors says; nothing may be left behind."""
+    """Return what importing these tensors prints; it may leave no file."""
     write_bundle(tmp_path / "model", tensors, **how)
     with pytest.raises(CheckpointError) as caught:
         convert_checkpoint(open_tensorflow(tmp_path / "model", config), tmp_path / "out.safetensors", 96)
@@ -144,7 +144,7 @@ def test_a_tensor_of_another_shape_is_refused_by_name(tmp_path: Path, config: Pa
     assert f"{name}: found shape (14, 13), expected (14, 14); give the bert_config.json that belongs" in said
 
 
-def test_two_tensors_of_one_name_are_refused(tmp_path: Path, config: Path) -> None:
+def test_two_tensors_with_the_same_name_are_refused(tmp_path: Path, config: Path) -> None:
     tensors = tensorflow_2(tensorflow_1())
     key = "encoder/layer_with_weights-4/_intermediate_dense/bias/.ATTRIBUTES/VARIABLE_VALUE"
     said = refused(tmp_path, config, {**tensors, f"teacher/{key}": tensors[key]})

@@ -1,4 +1,4 @@
-"""Going on from a snapshot is the same as never having stopped, to the last bit, on real gloo processes."""
+"""Resuming from a snapshot equals never having stopped, to the last bit, on real gloo processes."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ Ended = tuple[list[float], list[float]]
 
 
 def both(world: World, systems: list[System], folder: Path) -> list[tuple[Ended, Ended]]:
-    """Of each system: all steps in one go, a snapshot on the way; and the last steps, gone on from it."""
+    """For each system, take all steps, with a snapshot on the way, and the last steps again, resumed from it."""
     answers = []
     for number, system in enumerate(systems):
         log = folder / f"result_{number}.txt"
@@ -100,7 +100,7 @@ SLOW = (1, NAMES[2]), (2, NAMES[1]), *((2, name) for name in NAMES[7:])
         *(pytest.param(*case, marks=pytest.mark.slow) for case in SLOW),
     ],
 )
-def test_going_on_is_exact(tiny: Tiny, tmp_path: Path, ranks: int, name: str) -> None:
+def test_resuming_is_exact(tiny: Tiny, tmp_path: Path, ranks: int, name: str) -> None:
     common = (DROPOUT, EVERY, f"launch.ranks_per_node={ranks}")
     for pairs in run_ranks(ranks, both, [tiny(*common, *overrides) for overrides in SYSTEMS[name]], tmp_path):
         for (losses, weights), (losses_on, weights_on) in pairs:
@@ -108,7 +108,7 @@ def test_going_on_is_exact(tiny: Tiny, tmp_path: Path, ranks: int, name: str) ->
             assert weights_on == weights
 
 
-def test_another_number_of_ranks_goes_on_with_sharded_state(tiny: Tiny, tmp_path: Path) -> None:
+def test_another_number_of_ranks_resumes_from_sharded_state(tiny: Tiny, tmp_path: Path) -> None:
     on_two, on_one = (tiny(EVERY, "optimizer.sharded=true", f"launch.ranks_per_node={ranks}") for ranks in (2, 1))
     ((losses, _), _), *_ = run_ranks(2, both, [on_two], tmp_path)[0]
     ((losses_on, _),) = run_ranks(1, trained, on_one, tmp_path / "result_0.txt", True)

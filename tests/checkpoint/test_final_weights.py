@@ -1,4 +1,4 @@
-"""The model that a run leaves, and everything that takes it: by file, by run, by log, by snapshot."""
+"""The model that a run writes, and the commands that read it from a file, a run, a log or a snapshot."""
 
 import json
 import os
@@ -34,7 +34,7 @@ OVERRIDES = ("schedule.max_steps=20", "evaluation.interval_samples=120", "checkp
 
 
 def run_of(world: World, system: System, log: Path) -> str:
-    """Train on this rank's part; returns how the run ended."""
+    """Train on this rank; return how the run ended."""
     files = ResultFiles(log)
     if world.leads:
         files.describe(system, SEED)
@@ -98,7 +98,7 @@ def test_a_run_its_log_its_file_and_its_last_snapshot_hold_the_same_model(traine
     assert open_weights(last).sha256() != open_weights(before).sha256()
 
 
-def test_final_weights_and_the_last_snapshot_stand_for_what_evaluations_read(
+def test_final_weights_and_the_last_snapshot_are_the_weights_that_evaluations_read(
     tmp_path: Path, system_file: str, trained: ResultFiles
 ) -> None:
     averaged = load_system(system_file, [*OVERRIDES, "optimizer.ema_decay=0.5", "optimizer.sharded=true"])
@@ -109,7 +109,7 @@ def test_final_weights_and_the_last_snapshot_stand_for_what_evaluations_read(
     assert not same(final, Weights.open(trained.weights))
 
 
-def test_a_run_without_final_weights_stands_for_its_newest_whole_snapshot_and_says_so(copy: ResultFiles) -> None:
+def test_without_final_weights_a_run_uses_its_newest_complete_snapshot_and_says_so(copy: ResultFiles) -> None:
     final = Weights.open(copy.weights)
     restore_files(copy, verified(copy.snapshots / "step_20"))
     assert not copy.weights.exists(), "weights of an end that the run has no more"
@@ -126,7 +126,7 @@ def test_a_run_without_final_weights_stands_for_its_newest_whole_snapshot_and_sa
 
 
 def several_runs(world: World, system: System, folder: Path) -> None:
-    """Runs that leave no weights: asked not to, short, and a place that is taken."""
+    """Runs that write no weights: on request, because they are short, and because the file exists."""
     without = system.model_copy(update={"checkpoint": system.checkpoint.model_copy(update={"final_weights": False})})
     run_of(world, without, folder / "result_0.txt")
     run_of(world, shortened(system, "smoke"), folder / "smoke_0.txt")
@@ -136,7 +136,7 @@ def several_runs(world: World, system: System, folder: Path) -> None:
     assert run_of(world, system, taken.log).startswith("target 0.9 not reached")
 
 
-def test_weights_are_left_out_on_request_of_short_runs_and_where_they_cannot_be_written(
+def test_weights_are_not_written_on_request_for_short_runs_and_if_writing_fails(
     system_file: str, tmp_path: Path
 ) -> None:
     run_ranks(1, several_runs, load_system(system_file, ["launch.ranks_per_node=1", "schedule.max_steps=2"]), tmp_path)
@@ -145,7 +145,7 @@ def test_weights_are_left_out_on_request_of_short_runs_and_where_they_cannot_be_
 
 
 def wholes(world: World, *systems: System) -> list[bool]:
-    """Whether the gathered model of each layout is the one that the seed gives: rank 0 knows."""
+    """Return whether each layout's gathered model is the one that the seed gives, as rank 0 finds."""
     answers = []
     for system in systems:
         training, _ = open_data(system)
@@ -160,7 +160,7 @@ def wholes(world: World, *systems: System) -> list[bool]:
 
 
 @pytest.mark.slow
-def test_a_model_that_is_split_over_ranks_is_gathered_whole(tiny: Tiny) -> None:
+def test_a_model_that_is_split_over_ranks_is_gathered(tiny: Tiny) -> None:
     names = ("1x2x2", "2x1x2 interleaved", "4 sharded")
     systems = [tiny("launch.ranks_per_node=4", *SHAPE, *LAYOUTS[name]) for name in names]
     first, *others = run_ranks(4, wholes, *systems)
@@ -213,7 +213,7 @@ def test_fill_mask_takes_the_newest_run_with_weights(
     assert "result_3/weights.safetensors, from tiny, seed 5" in printed("fill-mask", "a [MASK]", "--top", "1")
 
 
-def test_fill_mask_refuses_what_it_cannot_predict(copy: ResultFiles, tmp_path: Path, printed: Printed) -> None:
+def test_fill_mask_refuses_text_that_it_cannot_predict(copy: ResultFiles, tmp_path: Path, printed: Printed) -> None:
     few = tmp_path / "few.txt"
     few.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n")
     for words, expected in (

@@ -85,7 +85,7 @@ Tensors = dict[str, Tensor]
 
 
 def decoder_names(tensors: Tensors) -> Tensors:
-    """The tied tensors under their other names, as a save that drops the first of two names leaves them."""
+    """The tied tensors under their second names, as a writer that drops the first of two names saves them."""
     names = {WORDS: DECODER, "cls.predictions.bias": "cls.predictions.decoder.bias"}
     return {names.get(name, name): tensor for name, tensor in tensors.items()}
 
@@ -205,7 +205,7 @@ def test_a_pickle_is_refused_with_what_to_do(model: Path, name: str) -> None:
             open_hugging_face(place)
 
 
-def test_two_names_of_one_tensor_are_refused(model: Path) -> None:
+def test_a_tensor_with_two_names_is_refused(model: Path) -> None:
     tensors = load_file(model / "model.safetensors")
     rewrite(model, {**tensors, f"module.{WORDS}": tensors[WORDS] + 1})
     with pytest.raises(CheckpointError, match=f"found .*{WORDS}, both for {WORDS}"):
@@ -220,7 +220,7 @@ def test_another_gelu_is_noted(model: Path) -> None:
     assert "hidden_act is gelu; this model computes gelu_pytorch_tanh" in note
 
 
-def test_what_isn_t_such_a_model_is_one_error(model: Path, weights: Path) -> None:
+def test_a_model_of_another_kind_is_one_error(model: Path, weights: Path) -> None:
     tensors = load_file(model / "model.safetensors")
     pooler = "bert.pooler.dense.weight"
     for changed, expected in (

@@ -1,4 +1,4 @@
-"""Which run and snapshot a resumption takes, and how it puts the files back (tests/faults kills real runs)."""
+"""Which run and snapshot a resumption chooses, and how it restores the files (tests/faults kills real runs)."""
 
 import json
 import shutil
@@ -49,7 +49,7 @@ def mlperf_line(key: str, **metadata: Any) -> str:
     return f":::MLLOG {json.dumps({'namespace': '', **record})}\n"
 
 
-def test_a_newest_snapshot_that_the_system_can_t_read_is_not_passed_over_for_an_older_one(
+def test_an_unreadable_newest_snapshot_is_not_replaced_by_an_older_one(
     interrupted: Resumption,
 ) -> None:
     files = interrupted.files
@@ -61,7 +61,7 @@ def test_a_newest_snapshot_that_the_system_can_t_read_is_not_passed_over_for_an_
     assert found_by(str(step_folder(files.snapshots, 4)), files.log.parent).meta.step == 4
 
 
-def test_a_log_that_the_system_can_t_read_is_not_taken_for_a_run_that_never_started(interrupted: Resumption) -> None:
+def test_a_run_with_an_unreadable_log_is_not_treated_as_never_started(interrupted: Resumption) -> None:
     log = interrupted.log
     log.unlink()
     log.mkdir()
@@ -69,7 +69,7 @@ def test_a_log_that_the_system_can_t_read_is_not_taken_for_a_run_that_never_star
         find_resumption("auto", None, log.parent)
 
 
-def test_only_a_whole_snapshot_is_chosen(interrupted: Resumption, capsys: Captured) -> None:
+def test_only_a_complete_snapshot_is_chosen(interrupted: Resumption, capsys: Captured) -> None:
     files = interrupted.files
     partial_folder(files.snapshots, 8).mkdir()  # half-written
     (step_folder(files.snapshots, 6) / "__0_0.distcp").write_bytes(b"weighs.")  # damaged
@@ -82,7 +82,7 @@ def test_only_a_whole_snapshot_is_chosen(interrupted: Resumption, capsys: Captur
         find_resumption(str(partial_folder(files.snapshots, 8)), None, files.log.parent)
 
 
-def test_auto_goes_on_only_with_a_run_that_was_interrupted(interrupted: Resumption) -> None:
+def test_auto_resumes_only_a_run_that_was_interrupted(interrupted: Resumption) -> None:
     files = interrupted.files
     folder = files.log.parent
     assert find_resumption("never", None, folder) is None
@@ -99,7 +99,7 @@ def test_auto_goes_on_only_with_a_run_that_was_interrupted(interrupted: Resumpti
         find_resumption(str(folder / "result_7.txt"), None, folder)
 
 
-def test_a_run_without_a_whole_snapshot_goes_on_from_its_run_start(interrupted: Resumption, tiny: Tiny) -> None:
+def test_a_run_without_a_complete_snapshot_resumes_from_its_run_start(interrupted: Resumption, tiny: Tiny) -> None:
     files = interrupted.files
     begun = mlperf_line("seed") + mlperf_line("run_start")
     stop = mlperf_line("run_stop", reason="rank 1: stopped", interrupted=True)
@@ -124,13 +124,13 @@ def test_a_run_without_a_whole_snapshot_goes_on_from_its_run_start(interrupted: 
         find_resumption("auto", None, files.log.parent)
 
 
-def test_where_ranks_train_alone_as_many_must_go_on(interrupted: Resumption, tiny: Tiny) -> None:
+def test_if_ranks_train_separately_the_same_number_must_resume(interrupted: Resumption, tiny: Tiny) -> None:
     with pytest.raises(ConfigError, match=r"began on 2 ranks, found 3; sync.method diloco .* resume with 2 ranks"):
         interrupted.check(tiny("sync.method=diloco", "launch.ranks_per_node=3"), None, allow_config_change=True)
     interrupted.check(tiny("sync.method=diloco"), None, allow_config_change=True)
 
 
-def test_files_are_put_back_to_the_snapshot_and_nothing_is_forgotten(interrupted: Resumption) -> None:
+def test_files_are_cut_back_to_the_snapshot_and_none_is_missed(interrupted: Resumption) -> None:
     files, meta = interrupted.files, interrupted.meta
     before, resumed = files.log.read_text(), mlperf_line("resumed", step=4)
     lost = mlperf_line("block_stop") + resumed + mlperf_line("run_stop", reason="rank 1: stopped")
@@ -175,6 +175,6 @@ def test_ranks_that_would_see_other_samples_are_refused_before_anything_is_writt
     assert files.log.read_bytes() == before
 
 
-def test_a_snapshot_of_what_it_can_t_hold_is_refused(tiny: Tiny) -> None:
+def test_a_snapshot_of_a_state_that_can_t_be_stored_is_refused(tiny: Tiny) -> None:
     with pytest.raises(ConfigError, match=r"checkpoint\.every_steps: a snapshot doesn't hold the errors"):
         tiny("checkpoint.every_steps=2", "communication.compression=powersgd")

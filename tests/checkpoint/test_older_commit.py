@@ -28,7 +28,7 @@ SMALL = (
 LOADED = "b1cbe430635e2064eafc32b91bc4768760a0f9570c063f72d93fc6e8b55d29f3"
 
 
-def test_a_setting_newer_than_the_snapshot_is_no_change() -> None:
+def test_a_setting_newer_than_the_snapshot_is_not_a_change() -> None:
     meta = verified(SNAPSHOT)
     del meta.config["clip"]["mode"], meta.config["loss"]
     meta.config["schedule"]["warmup_steps"] = 20  # it had 100, which no run of 20 steps may have any more

@@ -1,4 +1,4 @@
-"""Snapshots of sliced optimizer state go on with whole state, with other slices, and on other numbers of ranks."""
+"""Snapshots of sharded optimizer state resume with whole state, with other shards, and on other numbers of ranks."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -66,14 +66,14 @@ def stages(tmp_path_factory: pytest.TempPathFactory, system: Callable[..., Syste
     ]
 
 
-def test_each_system_loads_to_the_bit_what_the_one_before_left(stages: list[Stage]) -> None:
+def test_each_system_loads_the_previous_ones_snapshot_bit_for_bit(stages: list[Stage]) -> None:
     for before, after in pairwise(stages):
         assert before.left.keys() == after.loaded.keys()
         for name, left in before.left.items():
             assert np.array_equal(left, after.loaded[name]), name
 
 
-def test_losses_are_those_of_one_rank(stages: list[Stage], system: Callable[..., System], tmp_path: Path) -> None:
+def test_losses_equal_those_of_one_rank(stages: list[Stage], system: Callable[..., System], tmp_path: Path) -> None:
     alone = stages_on(1, tmp_path, 0, *[system(1)] * len(stages))
     # fp32 sums in another order
     assert [stage.loss for stage in stages] == pytest.approx([stage.loss for stage in alone], abs=2e-5)

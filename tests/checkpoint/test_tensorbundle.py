@@ -14,7 +14,7 @@ from tests.damage import cut, flip
 
 @pytest.mark.parametrize("shards", [1, 3])
 @pytest.mark.parametrize("compression", [PLAIN, SNAPPY])
-def test_what_was_written_is_read_bit_for_bit(tmp_path: Path, shards: int, compression: int) -> None:
+def test_a_written_bundle_is_read_back_bit_for_bit(tmp_path: Path, shards: int, compression: int) -> None:
     tensors = tensorflow_1()
     write_bundle(tmp_path / "model", tensors, shards=shards, compression=compression)
     bundle = Bundle.open(tmp_path / "model")
@@ -89,7 +89,7 @@ def test_a_damaged_checkpoint_is_one_error_that_names_file_and_tensor(
         Bundle.open(tmp_path / "model").read(KERNEL)
 
 
-def test_what_can_t_be_read_as_whole_float32_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_tensor_that_isn_t_whole_float32_is_refused_by_name(tmp_path: Path) -> None:
     tensors = {"half": np.zeros(3, np.float64), "parts": np.zeros(3, np.float32)}
     write_bundle(tmp_path / "model", tensors, slices={"parts": 2})
     bundle = Bundle.open(tmp_path / "model")

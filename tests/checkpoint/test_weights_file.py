@@ -35,7 +35,7 @@ def weights(tmp_path: Path) -> Path:
     return write_tiny(tmp_path / "tiny.safetensors")
 
 
-def test_what_was_written_is_loaded(weights: Path) -> None:
+def test_written_weights_are_loaded_unchanged(weights: Path) -> None:
     model = Bert(replace(PADDED, hidden_dropout=0.3))  # rates may differ: no tensor depends on them
     Weights.open(weights).put_into(model)
     assert all(torch.equal(tensor, tiny_weights()[name]) for name, tensor in model.state_dict().items())
@@ -83,7 +83,7 @@ def saved(path: Path, change: Callable[[dict[str, Tensor], dict[str, str]], Any]
         (lambda _, metadata: metadata.update(real_vocab_size="many"), "its metadata is damaged"),
     ],
 )
-def test_a_file_that_isn_t_what_it_says_is_refused(
+def test_a_file_whose_content_contradicts_its_header_is_refused(
     tmp_path: Path, change: Callable[[dict[str, Tensor], dict[str, str]], Any], expected: str
 ) -> None:
     path = saved(tmp_path / "odd.safetensors", change)
@@ -91,7 +91,7 @@ def test_a_file_that_isn_t_what_it_says_is_refused(
         Weights.open(path)
 
 
-def test_a_file_that_is_missing_cut_or_something_else_is_refused(weights: Path, tmp_path: Path) -> None:
+def test_a_missing_truncated_or_foreign_file_is_refused(weights: Path, tmp_path: Path) -> None:
     cut(weights, -1)
     (tmp_path / "text").write_text("no weights at all")
     (tmp_path / "empty").touch()
@@ -103,7 +103,7 @@ def test_a_file_that_is_missing_cut_or_something_else_is_refused(weights: Path, 
             Weights.open(path)
 
 
-def test_nothing_is_overwritten_and_nothing_half_written_stays(weights: Path, tmp_path: Path) -> None:
+def test_no_file_is_overwritten_and_no_partial_file_remains(weights: Path, tmp_path: Path) -> None:
     before = weights.read_bytes()
     incomplete = {name: tensor for name, tensor in tiny_weights().items() if name != "pooler.bias"}
     for path, tensors, expected in (

@@ -27,7 +27,7 @@ def edited(change: Mutation) -> str:
 
 
 class Edit(NamedTuple):
-    """Change the small closed log; the rule finds it on line `line`."""
+    """A change of the small closed log, and the rule that finds it on line `line`."""
 
     rule: str
     change: Mutation
@@ -99,7 +99,7 @@ BREACHES = [
     Edit("epoch-num", metadata_of("eval_accuracy", "epoch_num", "many", 1), 47),
     Edit("seed-value", setting("seed", "random"), 7),
 ]  # fmt: skip
-"""What breaks a rule."""
+"""Edits that break a rule."""
 
 MISSING = [
     Edit("seed-value", without("seed"), None, "pass"),
@@ -108,14 +108,14 @@ MISSING = [
     Edit("record-read", added_line("d_batch_size", "\0" * 512), None, "pass"),
     Edit("resumed", added("block_stop", 1747000065000, "resumed", 1), None, "pass"),
 ]  # fmt: skip
-"""Evidence that the rules ask for and the log doesn't give: it passes, but not with --strict."""
+"""Evidence that the rules ask for and the log lacks: the log passes, but not with --strict."""
 
 UNSEEN = [
     Edit("time-number", timed("cache_clear", "1747000000000"), 1, "pass"),
     Edit("reference-value", without("bertbench_compression"), None, "pass"),
     Edit("reference-value", setting("max_sequence_length", 128), 24, "pass"),
 ]  # fmt: skip
-"""What the log doesn't show and no rule asks for: it passes, with --strict too, and the output says so."""
+"""Values that the log lacks and no rule asks for: the log passes, even with --strict, and the output notes it."""
 
 QUESTIONS = [
     Edit("samples", setting("train_samples", 400000), 69, "pass"),
@@ -148,4 +148,4 @@ FREE = [
     *(Edit("", setting("bertbench_compression", name), None) for name in ("tf32", "fp64", "int8", "fp8")),
     Edit("", added("run_start", 1747000060000, "opt_gradient_clip_norm", "1.0"), None),
 ]  # fmt: skip
-"""What no rule fixes."""
+"""Values that no rule fixes."""

@@ -1,4 +1,4 @@
-"""Logs to judge: a real run of ours, and the same run as a closed one in the manner of published logs."""
+"""Logs to judge: one of our real runs, and the same run as a closed one, like the published logs."""
 
 import json
 import re
@@ -25,7 +25,7 @@ _BATCH, _STEPS_BETWEEN = 448, 335
 
 Record = dict[str, Any]
 Line = Record | str
-"""A record, or a line of a log that is none."""
+"""A record, or another line of a log."""
 
 
 @cache
@@ -129,12 +129,12 @@ def at(records: list[Record], key: str, nth: int = 0) -> int:
 
 
 def official_verdict(path: Path, ruleset: str) -> str:
-    """What the official checker itself says, untouched, in this process: pass, fail, or error for a traceback."""
+    """Return the verdict of the unmodified official checker, in this process: pass, fail, or error for a crash."""
     mlp_compliance.enqueued_configs.clear()
     checker = mlp_compliance.make_checker("training", ruleset, quiet=False, werror=False)
     try:
         passed, *_ = mlp_compliance.main(str(path), f"training_{ruleset}/common.yaml", checker)
-    except Exception:  # it raises anything  # noqa: BLE001
+    except Exception:  # it may raise anything  # noqa: BLE001
         return "error"
     return "pass" if passed else "fail"
 

@@ -78,7 +78,7 @@ def added(
 
 @mutation
 def added_line(records: list[Any], before: str, content: str) -> None:
-    """Add a line that is no record before the first record of a key."""
+    """Add a line that isn't a record before the first record of a key."""
     records.insert(at(records, before), content)
 
 
@@ -111,7 +111,7 @@ def again(records: list[Record], key: str, milliseconds: float = 0, **changed: A
 
 @mutation
 def moved(records: list[Record], key: str, before: str, nth: int = 0) -> None:
-    """Put a record before another key, with a time of then."""
+    """Move a record in front of another key, and give it that time."""
     record = records.pop(at(records, key, nth))
     index = at(records, before)
     records.insert(index, record | {"time_ms": records[index]["time_ms"]})
@@ -125,7 +125,7 @@ def every(records: list[Record], key: str, change: Callable[[int, Record], None]
 
 
 def shifted(key: str, field: str, more: Callable[[int], Any]) -> Mutation:
-    """Add to what the first, second, ... record of a key counts."""
+    """Add to the count in the first, second, ... record of a key."""
     return every(key, lambda index, one: one["metadata"].update({field: one["metadata"][field] + more(index)}))
 
 
@@ -136,7 +136,7 @@ def accuracies(value: Callable[[int, float], float]) -> Mutation:
 
 @mutation
 def counts(records: list[Record], change: Callable[[int], Any]) -> None:
-    """Count samples otherwise wherever metadata counts them."""
+    """Change the counts of samples wherever metadata has them."""
     for record in records:
         for field in {"epoch_num", "first_epoch_num", "epoch_count"} & set(record["metadata"]):
             record["metadata"][field] = change(record["metadata"][field])
@@ -144,6 +144,6 @@ def counts(records: list[Record], change: Callable[[int], Any]) -> None:
 
 @mutation
 def from_key(records: list[Record], key: str, milliseconds: float, nth: int = 0) -> None:
-    """Make everything from a record on later."""
+    """Delay a record and everything after it."""
     for record in records[at(records, key, nth) :]:
         record["time_ms"] += milliseconds

@@ -1,8 +1,8 @@
 """Logs of published results, MLPerf Training 0.7 to 5.0, of many submitters and loggers.
 
-published/<round>.txt has them as they were printed, an event a line: time in ms, key, value, and metadata without file
-and line number. `= submitter/system number` begins a log. Left out are weights_initialization, repetitions by other
-ranks, event types, and settings of later runs of a result (`as` its first one), which `logs` fills in.
+published/<round>.txt has them as they were printed, one event per line: time in ms, key, value, and metadata without
+file and line number. `= submitter/system number` begins a log. Left out are weights_initialization, repetitions by
+other ranks, event types, and settings of later runs of a result (`as` its first one), which `logs` fills in.
 """
 
 import json
@@ -28,7 +28,7 @@ class PublishedLog(NamedTuple):
 
 @cache
 def logs() -> dict[str, PublishedLog]:
-    """All logs by result and number. Their records are shared: copy before a change."""
+    """Return all logs by result and number. The records are shared; copy them before you change them."""
     found: dict[str, PublishedLog] = {}
     for path in sorted(FOLDER.glob("*.txt")):
         for text in re.split(r"^= ", path.read_text(), flags=re.MULTILINE)[1:]:
@@ -53,7 +53,7 @@ def _record(line: str) -> Record:
 
 
 def _with_settings(records: list[Record], first: list[Record]) -> list[Record]:
-    """A later run with what it doesn't give of the first one's settings, at times moved with run_start."""
+    """Return a later run, with the settings that it lacks from the first run, at times shifted by run_start."""
     start, first_start = at(records, "run_start"), at(first, "run_start")
     later = records[start]["time_ms"] - first[first_start]["time_ms"]
     given = {record["key"] for record in records[:start]}

@@ -1,6 +1,6 @@
-"""Samples to converge of a closed package's runs, judged by the official reference convergence points (RCP).
+"""Samples to converge in a closed package, judged by the official reference convergence points (RCP).
 
-At batch size 448 the reference needs 2,414,421 samples, and 2,274,732 are believed (rulesets 2.1 to 5.0). The runs of
+At batch size 448 the reference needs 2,414,421 samples, and 2,274,732 are accepted (rulesets 2.1 to 5.0). The runs of
 these packages evaluate every 150,000 samples: 15, 16 and 17 evaluations are 2,250,304, 2,400,384 and 2,550,016 samples.
 """
 
@@ -48,7 +48,7 @@ def test_convergence_is_judged_as_the_official_package_checker_does(
     assert f"{evaluated_after(evaluations):,}" in package_text(judgement)
 
 
-def test_a_result_a_little_sooner_than_the_reference_is_scaled_as_the_official_package_checker_does(
+def test_a_result_that_converges_a_little_sooner_is_scaled_as_the_official_package_checker_does(
     tmp_path: Path,
 ) -> None:
     write_package(tmp_path / "org", evaluations=16)
@@ -58,7 +58,7 @@ def test_a_result_a_little_sooner_than_the_reference_is_scaled_as_the_official_p
 
 
 @pytest.mark.parametrize("field", ["division", "status", "cooling"])
-def test_an_odd_field_of_the_description_switches_no_check_of_the_runs_off(tmp_path: Path, field: str) -> None:
+def test_an_odd_field_in_the_description_does_not_disable_the_checks_of_the_runs(tmp_path: Path, field: str) -> None:
     logs = write_package(tmp_path, evaluations=TOO_FEW)
     description = json.loads((tmp_path / SYSTEM).read_text())
     (tmp_path / SYSTEM).write_text(json.dumps(description | {field: ["?"]}))
@@ -66,20 +66,20 @@ def test_an_odd_field_of_the_description_switches_no_check_of_the_runs_off(tmp_p
     assert breached_rules(tmp_path) >= {"convergence", "seed"}
 
 
-def test_an_unreadable_description_switches_no_check_of_the_runs_off(tmp_path: Path) -> None:
+def test_an_unreadable_description_does_not_disable_the_checks_of_the_runs(tmp_path: Path) -> None:
     logs = write_package(tmp_path, evaluations=TOO_FEW)
     (tmp_path / SYSTEM).write_text("{")
     give_seed(logs / "result_3.txt", "8")
     assert breached_rules(tmp_path) >= {"convergence", "seed", "system-description"}
 
 
-def test_a_division_with_a_capital_as_in_the_submission_rules_keeps_the_check(tmp_path: Path) -> None:
+def test_a_capitalised_division_as_in_the_submission_rules_does_not_disable_the_check(tmp_path: Path) -> None:
     write_package(tmp_path, evaluations=TOO_FEW)
     rewrite(tmp_path / SYSTEM, '"closed"', '"Closed"')
     assert breached_rules(tmp_path) == {"convergence"}
 
 
-def test_a_note_that_names_the_key_of_accuracies_counts_no_samples(tmp_path: Path) -> None:
+def test_a_note_that_names_the_key_of_accuracies_is_not_an_evaluation(tmp_path: Path) -> None:
     for log in write_package(tmp_path, evaluations=TOO_FEW).iterdir():
         *before, run_stop = log.read_text().splitlines()
         # enough samples for the reference, and the official tool takes any line that mentions the key
@@ -88,7 +88,7 @@ def test_a_note_that_names_the_key_of_accuracies_counts_no_samples(tmp_path: Pat
     assert "convergence" in breached_rules(tmp_path)
 
 
-def test_an_unreadable_log_does_not_switch_the_check_off(tmp_path: Path) -> None:
+def test_an_unreadable_log_does_not_disable_the_check(tmp_path: Path) -> None:
     logs = write_package(tmp_path, evaluations=TOO_FEW)
     (logs / "result_3.txt").write_bytes(b"\x1f\x8b")
     assert "convergence" in breached_rules(tmp_path)
@@ -102,12 +102,12 @@ def test_a_long_value_does_not_hang_the_check(tmp_path: Path) -> None:
     assert time.process_time() - began < 20  # the official tool alone takes minutes
 
 
-def test_logs_that_count_epochs_and_no_train_samples_fail_as_they_do_by_the_official_checker(tmp_path: Path) -> None:
+def test_logs_that_count_epochs_and_lack_train_samples_fail_as_by_the_official_checker(tmp_path: Path) -> None:
     for log in write_package(tmp_path, evaluations=16).iterdir():
         without = re.sub(r'.*"train_samples".*\n', "", log.read_text())
         log.write_text(re.sub(r'"epoch_num": \d+', '"epoch_num": 3', without))
     (breach,) = (breach for breach in judged(tmp_path).all_breaches() if breach.rule.id == "convergence")
-    assert "epoch_num counts no samples" in breach.found
+    assert "epoch_num, which doesn't count samples" in breach.found
 
 
 @pytest.mark.parametrize(("evaluations", "passes"), [(TOO_FEW, False), (16, True)])
@@ -120,7 +120,7 @@ def test_logs_that_count_epochs_are_judged_by_train_samples_as_by_the_official_o
     assert ("convergence" not in breached_rules(tmp_path / "org")) == passes
 
 
-def test_before_2_0_train_samples_count_nothing(tmp_path: Path) -> None:
+def test_before_2_0_train_samples_are_ignored(tmp_path: Path) -> None:
     write_package_in_epochs(tmp_path, evaluations=16)
     assert "convergence" in breached_rules(tmp_path, ruleset="1.1.0")
 
@@ -134,7 +134,7 @@ def write_package_in_epochs(root: Path, evaluations: int) -> None:
 
 
 @pytest.mark.parametrize("all_log_train_samples", [True, False])
-def test_train_samples_count_only_where_every_run_logs_them_as_by_the_official_option(
+def test_train_samples_count_only_if_every_run_logs_them_as_by_the_official_option(
     tmp_path: Path, all_log_train_samples: bool
 ) -> None:
     logs = write_package(tmp_path)
@@ -154,7 +154,7 @@ def test_a_bypass_leaves_convergence_to_the_review(tmp_path: Path) -> None:
     assert lacking_evidence(tmp_path) == {"convergence"}
 
 
-def test_a_bypass_followed_by_a_line_end_is_none_as_by_the_official_checker(tmp_path: Path) -> None:
+def test_a_bypass_followed_by_a_line_end_is_ignored_as_by_the_official_checker(tmp_path: Path) -> None:
     logs = write_package(tmp_path, evaluations=TOO_FEW)
     (logs / "package_checker_params").write_text("rcp-bypass\n")
     assert breached_rules(tmp_path) == {"convergence"}

@@ -1,4 +1,4 @@
-"""The judge as a whole: which logs it finds, what it reads of them, how it ends, what it needs."""
+"""The judge as a whole: which logs it finds, which facts it reads, its exit codes, and its dependencies."""
 
 import json
 import subprocess
@@ -32,11 +32,11 @@ def test_logs_are_found_at_any_level_in_the_order_of_their_numbers(tmp_path: Pat
         write(tmp_path / name, run_log())
     found = [str(path.relative_to(tmp_path)) for path in find_logs(tmp_path)]
     assert found == ["a/bert/result_2.txt", "a/bert/result_10.txt", "b/bert/result_0.txt"]
-    with pytest.raises(CannotJudge, match="found nothing there"):
+    with pytest.raises(CannotJudge, match="no such file or folder"):
         find_logs(tmp_path / "none")
 
 
-def test_a_runs_folder_names_the_log_beside_it_but_a_folder_of_logs_its_own(tmp_path: Path) -> None:
+def test_a_runs_folder_stands_for_the_log_next_to_it_but_a_folder_of_logs_for_its_own_logs(tmp_path: Path) -> None:
     log = write(tmp_path / "bert" / "result_0.txt", run_log())
     assert find_logs(tmp_path / "bert" / "result_0") == [log]  # as where only the log was copied
     (tmp_path / "bert" / "result_0").mkdir()
@@ -59,7 +59,7 @@ def test_the_exit_code_is_the_worst_verdict(tmp_path: Path, what: str, code: int
     assert {"path", "division", "time_to_train_s", "best_accuracy", "findings"} <= set(second)
 
 
-def test_which_runs_count() -> None:
+def test_the_fastest_and_the_slowest_run_do_not_count() -> None:
     assert counted([3.0, 1.0, 2.0]) == [False, False, True]
     assert counted([3.0, None, 2.0, 4.0]) == [True, False, False, True]  # the failed run is the slowest
     assert counted([3.0, None, None, 4.0]) == [True, False, False, True]

@@ -1,4 +1,4 @@
-"""A package as a whole: its files, its system descriptions, its runs together, and what the command prints."""
+"""A whole package: its files, its system descriptions, its runs together, and what the command prints."""
 
 import json
 import os
@@ -33,7 +33,7 @@ Change = Callable[[Path], object]
 
 
 @pytest.mark.parametrize("division", ["closed", "open"])
-def test_a_sound_package_passes_without_a_word(tmp_path: Path, division: str) -> None:
+def test_a_sound_package_passes_without_a_finding_or_a_question(tmp_path: Path, division: str) -> None:
     write_package(tmp_path, division)
     judgement = judged(tmp_path)
     assert (judgement.verdict, judgement.all_breaches(), judgement.questions) == ("pass", [], ())
@@ -41,13 +41,13 @@ def test_a_sound_package_passes_without_a_word(tmp_path: Path, division: str) ->
     assert (result.division, len(result.logs)) == (division, 10)
 
 
-def test_the_time_to_train_leaves_the_fastest_and_the_slowest_run_out(tmp_path: Path) -> None:
+def test_the_time_to_train_leaves_out_the_fastest_and_the_slowest_run(tmp_path: Path) -> None:
     write_package(tmp_path, "open", evaluations=2)
     (result,) = judged(tmp_path).results
     assert result.time_to_train_s == 104.5  # of 100 ... 109, without 100 and 109
 
 
-def test_judging_leaves_a_package_as_it_was(tmp_path: Path) -> None:
+def test_judging_does_not_change_a_package(tmp_path: Path) -> None:
     write_package(tmp_path)
     before = contents(tmp_path)
     judged(tmp_path)
@@ -59,7 +59,7 @@ def contents(root: Path) -> dict[Path, bytes | None]:
 
 
 @pytest.mark.parametrize("value", [{"NCCL": "2.12"}, ["CUDA 12", "cuDNN"], None, 3])
-def test_a_description_may_hold_objects_and_lists_as_published_ones_do(tmp_path: Path, value: Any) -> None:
+def test_a_description_may_contain_objects_and_lists_as_published_ones_do(tmp_path: Path, value: Any) -> None:
     write_package(tmp_path)
     rewrite(tmp_path / SYSTEM, '"other_software_stack": ""', f'"other_software_stack": {json.dumps(value)}')
     judgement = judged(tmp_path)
@@ -67,14 +67,14 @@ def test_a_description_may_hold_objects_and_lists_as_published_ones_do(tmp_path:
 
 
 @pytest.mark.parametrize("status", ["Available on premise", "available on-premise", "available", "preview"])
-def test_a_status_may_be_spelled_otherwise(tmp_path: Path, status: str) -> None:
+def test_a_status_may_be_spelled_differently(tmp_path: Path, status: str) -> None:
     write_package(tmp_path)
     rewrite(tmp_path / SYSTEM, "Available on-premise", status)
     assert judge_package(tmp_path, "3.1.0").questions == ()
 
 
 @pytest.mark.parametrize("name", ["SUBMISSION_ORG_PLACEHOLDER", "Org", "big-org"])
-def test_a_submitter_may_be_spelled_otherwise(tmp_path: Path, name: str) -> None:
+def test_a_submitter_may_be_spelled_differently(tmp_path: Path, name: str) -> None:
     for log in write_package(tmp_path).iterdir():
         rewrite(log, '"submission_org", "value": "org"', f'"submission_org", "value": "{name}"')
     assert judged(tmp_path).questions == ()
@@ -97,7 +97,7 @@ def test_two_failed_runs_fail_the_package(tmp_path: Path) -> None:
     assert breached_rules(tmp_path) == {"failed-runs"}
 
 
-def test_a_run_that_logs_that_it_is_no_result_is_not_even_a_failed_one(tmp_path: Path) -> None:
+def test_a_smoke_run_does_not_count_as_the_one_failed_run(tmp_path: Path) -> None:
     logs = write_package(tmp_path)
     smoke = line("not_a_result", "smoke") + "\n" + run_log(seconds=99, seed=5, status="aborted")
     (logs / "result_4.txt").write_text(smoke)
@@ -162,7 +162,7 @@ def test_a_broken_package_fails_by_its_rule(tmp_path: Path, rule: str, where: st
     assert rule in breached_rules(tmp_path)
 
 
-def test_logs_of_the_other_division_than_the_description_says_fail_whatever_its_case(tmp_path: Path) -> None:
+def test_logs_of_another_division_than_the_descriptions_fail_whatever_its_case(tmp_path: Path) -> None:
     logs = write_package(tmp_path)
     rewrite(tmp_path / SYSTEM, '"closed"', '"Closed"')
     assert breached_rules(tmp_path) == set()
@@ -178,7 +178,7 @@ def test_logs_of_the_other_division_than_the_description_says_fail_whatever_its_
         ("implementation", f"{SOURCES}/toy_main.json", Path.unlink),
     ],
 )
-def test_missing_evidence_fails_a_package_with_strict_only(
+def test_missing_evidence_fails_a_package_only_with_strict(
     tmp_path: Path, rule: str, where: str, break_it: Change
 ) -> None:
     write_package(tmp_path, "open", evaluations=2)
@@ -190,7 +190,7 @@ def test_missing_evidence_fails_a_package_with_strict_only(
 
 
 def links_to_a_system(path: Path) -> None:
-    """Give a second system the runs of the first by a link, and all else that a system needs."""
+    """Link the runs of the first system to a second one, and add everything else that a system needs."""
     path.symlink_to("toy")
     root = path.parents[1]
     shutil.copy(root / SYSTEM, root / "systems" / "again.json")
@@ -212,7 +212,7 @@ def a_description_without_results(path: Path) -> None:
         ("scaling", SCALING, lambda path: path.write_text('{"scaling_factor": 1.25}')),
     ],
 )
-def test_what_no_rule_asks_for_is_noted_and_fails_nothing(
+def test_oddities_that_no_rule_forbids_are_noted_and_fail_nothing(
     tmp_path: Path, rule: str, where: str, change: Change
 ) -> None:
     write_package(tmp_path, "open", evaluations=2)
@@ -222,13 +222,13 @@ def test_what_no_rule_asks_for_is_noted_and_fails_nothing(
     assert rule in {unchecked.rule for unchecked in judgement.all_not_applied()}
 
 
-def test_a_name_that_the_official_repository_checker_takes_is_no_breach(tmp_path: Path) -> None:
+def test_a_name_that_the_official_repository_checker_accepts_is_not_a_breach(tmp_path: Path) -> None:
     write_package(tmp_path, "open", evaluations=2)
     (tmp_path / "benchmarks" / "a\tb.py").touch()
     assert breached_rules(tmp_path) == set()
 
 
-def test_names_are_not_judged_before_2_0_when_their_official_checker_begins(tmp_path: Path) -> None:
+def test_names_are_judged_from_2_0_on_as_by_the_official_checker(tmp_path: Path) -> None:
     write_package(tmp_path, "open", evaluations=2)
     (tmp_path / "benchmarks" / "a b.py").touch()
     before = judge_package(tmp_path, "1.1.0")
@@ -239,13 +239,15 @@ def test_names_are_not_judged_before_2_0_when_their_official_checker_begins(tmp_
 @pytest.mark.parametrize(
     ("where", "change", "figure"),
     [
-        (SYSTEM, edited('"org"', '"other"'), "systems/toy.json: submission_org 'org', described as 'other'"),
+        (SYSTEM, edited('"org"', '"other"'),
+         "systems/toy.json: submission_org is 'org', but the description's submitter is 'other'"),
         (SYSTEM, edited("Available on-premise", "Available cloud"),
-         "systems/toy.json: submission_status 'onprem', described as 'Available cloud'"),
-        (LOG, edited('"value": 6700', '"value": 7100'), "opt_learning_rate_training_steps [7100], elsewhere [6700]"),
+         "systems/toy.json: submission_status is 'onprem', but the description's status is 'Available cloud'"),
+        (LOG, edited('"value": 6700', '"value": 7100'),
+         "opt_learning_rate_training_steps is 7100, but 6700 in most runs"),
     ],
 )  # fmt: skip
-def test_a_contradiction_is_a_question_that_fails_nothing(
+def test_a_contradiction_raises_a_question_and_fails_nothing(
     tmp_path: Path, where: str, change: Change, figure: str
 ) -> None:
     write_package(tmp_path, "open", evaluations=2)
@@ -300,7 +302,7 @@ def test_a_package_of_another_benchmark_cannot_be_judged(tmp_path: Path, capsys:
     assert "found no results/<system>/bert/" in capsys.readouterr().err
 
 
-def test_a_package_that_cannot_be_judged_is_json_as_well(tmp_path: Path, capsys: Captured) -> None:
+def test_json_is_printed_for_a_package_that_cannot_be_judged_too(tmp_path: Path, capsys: Captured) -> None:
     assert main(["package", str(tmp_path), "--json"]) == 2
     printed = capsys.readouterr()
     assert json.loads(printed.out)["verdict"] == "cannot-judge"

@@ -1,4 +1,4 @@
-"""Power files of a package, judged by our rules and the official tools; the energy that they come to."""
+"""Power files of a package, judged by our rules and the official tools, and the energy that follows from them."""
 
 import random
 import re
@@ -118,7 +118,7 @@ def test_the_energy_is_the_official_summarizer_s(power: Path) -> None:
     assert ours + 40 * RUN_S == pytest.approx(official, rel=1e-12)
 
 
-def test_a_node_s_energy_by_hand() -> None:
+def test_a_nodes_energy_equals_a_calculation_by_hand() -> None:
     # 10 W for 1 s, 40 W for 3 s, and a reading after the stop; 130 J in 4 s, of a run of 8 s, at 90 %
     node = Readings(1000, 5000, [(500, 99), (2000, 10), (5000, 40), (6000, 1000)], efficiency=0.9)
     assert joules(node, 8000) == pytest.approx(0.9 * 260)
@@ -128,7 +128,7 @@ def test_without_a_start_a_node_has_no_energy() -> None:
     assert joules(Readings(None, 5000, [(2000, 10)]), 8000) is None
 
 
-def test_without_a_stop_a_node_s_last_reading_ends_it() -> None:
+def test_without_a_stop_the_last_reading_ends_the_measurement() -> None:
     # 10 W for 1 s and 30 W for 1 s, of a run of 8 s
     assert joules(Readings(1000, None, [(2000, 10), (3000, 30)]), 8000) == pytest.approx(160)
 
@@ -174,8 +174,8 @@ OTHER_EFFICIENCY = line("conversion_eff", 0.8, 400) + "\n"
         ("power-coverage", "doesn't cover the run", timed("power_measurement_start", 2_000)),
         ("power-coverage", "doesn't cover the run", timed("power_measurement_stop", 90_000)),
         ("power-rate", "2.0 s without a reading", edit(lambda _: node_file(RUN_S + 4, every_ms=2_000))),
-        ("power-readings", "5 unusable records", edit(lambda text: text + HOSTILE)),
-        ("power-readings", "1 unusable", edit(lambda text: OTHER_EFFICIENCY + text)),
+        ("power-readings", "unusable records: 5", edit(lambda text: text + HOSTILE)),
+        ("power-readings", "unusable records: 1", edit(lambda text: OTHER_EFFICIENCY + text)),
     ],
 )
 def test_a_broken_measurement_fails(power: Path, rule: str, found: str, break_it: Change) -> None:
@@ -233,7 +233,7 @@ def test_two_runs_with_odd_power_files_fail(power: Path, name: str) -> None:
     assert texts == [f"results/toy/bert/power/{run}: {name}" for run in ("result_4", "result_5")]
 
 
-def test_other_files_than_power_files_are_noted_only(power: Path, root: Path, tmp_path: Path) -> None:
+def test_other_files_than_power_files_are_only_noted(power: Path, root: Path, tmp_path: Path) -> None:
     for run in range(RUNS):
         (power / f"result_{run}" / "meter.log").touch()
     assert official_package_checker(root, tmp_path).passed
@@ -255,16 +255,16 @@ def measure_second_node(power: Path) -> None:
 
 def test_every_node_is_measured(power_of_two_nodes: Path) -> None:
     texts = {text for rule, text in breaches(power_of_two_nodes) if rule == "power-nodes"}
-    assert texts == {f"results/toy/bert/power/result_{run}: 1 measured nodes" for run in range(RUNS)}
+    assert texts == {f"results/toy/bert/power/result_{run}: number of measured nodes: 1" for run in range(RUNS)}
 
 
-def test_what_connects_nodes_is_asked_for(power_of_two_nodes: Path) -> None:
+def test_the_power_of_the_interconnect_is_asked_for(power_of_two_nodes: Path) -> None:
     measure_second_node(power_of_two_nodes)
     assert breaches(power_of_two_nodes) == []
     assert set(lacking_evidence(power_of_two_nodes)) == {"power-interconnect"}
 
 
-def test_the_energy_adds_up_nodes_and_what_connects_them(power_of_two_nodes: Path) -> None:
+def test_the_energy_is_the_sum_of_nodes_and_interconnect(power_of_two_nodes: Path) -> None:
     measure_second_node(power_of_two_nodes)
     measure(power_of_two_nodes, "sw_0.txt", lambda _: line("interconnect_power_est", 50) + "\n")
     assert (breaches(power_of_two_nodes), lacking_evidence(power_of_two_nodes)) == ([], [])
@@ -273,7 +273,7 @@ def test_the_energy_adds_up_nodes_and_what_connects_them(power_of_two_nodes: Pat
 
 
 @pytest.mark.parametrize("watts", [lambda _: 300.0, lambda second: 290.0 + second % 5, lambda _: 0.3, lambda _: 9e5])
-def test_no_rule_bounds_what_a_meter_reads(power: Path, watts: WattsAtSecond) -> None:
+def test_no_rule_bounds_the_readings_of_a_meter(power: Path, watts: WattsAtSecond) -> None:
     (power / "result_5" / "node_0.txt").write_text(node_file(RUN_S + 5, watts))
     assert (judged(power).verdict, breaches(power)) == ("pass", [])
 

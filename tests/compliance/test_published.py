@@ -1,4 +1,4 @@
-"""Logs of published results: the official verdict, and what our rules and questions say beyond it."""
+"""Logs of published results: the official verdict, and what our rules and questions add to it."""
 
 from itertools import groupby
 from pathlib import Path
@@ -30,7 +30,7 @@ def test_a_run_whose_clock_stops_before_the_target_fails_by_the_section_on_quali
     assert (breach.rule.id, breach.rule.source.section) == ("target-on-clock", "Quality measure")
 
 
-def test_at_most_one_in_fifty_published_passes_is_asked_about(tmp_path: Path) -> None:
+def test_at_most_one_in_fifty_published_logs_that_pass_raises_a_question(tmp_path: Path) -> None:
     judgements: list[Judgement] = []
     for result, runs in groupby(LOGS.items(), key=lambda named: named[1].result):
         folder = tmp_path / str(len(judgements))
@@ -54,13 +54,13 @@ def test_a_published_result_that_counts_epochs_converges_by_its_train_samples(tm
     assert convergence.mean == pytest.approx(2_437_736)
 
 
-def test_what_counts_of_epochs_hide_is_listed(tmp_path: Path) -> None:
+def test_a_log_that_counts_epochs_is_noted(tmp_path: Path) -> None:
     judgement = judged(tmp_path, LOGS[COUNTS_EPOCHS].records, "2.0.0")
     assert ("epoch-num", True) in {(unchecked.rule, unchecked.asked) for unchecked in judgement.not_applied}
 
 
 @pytest.mark.parametrize("decimals", [2, 3, 4])
-def test_accuracies_of_few_decimals_are_no_breach(tmp_path: Path, decimals: int) -> None:
+def test_accuracies_with_few_decimals_are_not_a_breach(tmp_path: Path, decimals: int) -> None:
     log = LOGS["3.0 NVIDIA/dgxh100_n64_ngc23.04_pytorch 0"]
     records = [
         one | {"value": max(round(one["value"], decimals), 0.72 if one["value"] >= 0.72 else 0.0)}

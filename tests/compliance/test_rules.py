@@ -1,4 +1,4 @@
-"""Each rule and each question finds the one edit of a small closed log that is made for it, on its line."""
+"""Each rule and each question finds, on its line, the edit of a small closed log that is made for it."""
 
 import gzip
 import json
@@ -25,13 +25,13 @@ def named(edit: Edit) -> str:
     return f"{edit.rule}: {edit.change.__name__}"[:60]
 
 
-def test_the_small_log_passes_without_a_word(tmp_path: Path) -> None:
+def test_the_small_log_passes_without_a_finding_a_question_or_a_note(tmp_path: Path) -> None:
     judgement = judged(tmp_path, CLOSED, strict=True)
     assert (judgement.verdict, judgement.breaches, judgement.questions, judgement.not_applied) == ("pass", (), (), ())
 
 
 @pytest.mark.parametrize("edit", BREACHES, ids=named)
-def test_a_broken_rule_fails_the_log_on_its_line_with_the_official_verdict(tmp_path: Path, edit: Edit) -> None:
+def test_a_broken_rule_is_found_on_its_line_beside_the_official_verdict(tmp_path: Path, edit: Edit) -> None:
     judgement = of(tmp_path, edit)
     assert (edit.rule, edit.line) in places(judgement)
     assert judgement.verdict == edit.verdict
@@ -40,7 +40,7 @@ def test_a_broken_rule_fails_the_log_on_its_line_with_the_official_verdict(tmp_p
 
 
 @pytest.mark.parametrize("edit", MISSING, ids=named)
-def test_missing_evidence_fails_a_log_with_strict_only(tmp_path: Path, edit: Edit) -> None:
+def test_missing_evidence_fails_a_log_only_with_strict(tmp_path: Path, edit: Edit) -> None:
     judgement = of(tmp_path, edit)
     assert (judgement.verdict, judgement.breaches) == ("pass", ())
     assert (edit.rule, True) in {(unchecked.rule, unchecked.asked) for unchecked in judgement.not_applied}
@@ -48,14 +48,14 @@ def test_missing_evidence_fails_a_log_with_strict_only(tmp_path: Path, edit: Edi
 
 
 @pytest.mark.parametrize("edit", UNSEEN, ids=named)
-def test_what_no_rule_asks_for_is_noted_and_fails_nothing(tmp_path: Path, edit: Edit) -> None:
+def test_missing_values_that_no_rule_asks_for_are_noted_and_fail_nothing(tmp_path: Path, edit: Edit) -> None:
     judgement = of(tmp_path, edit, strict=True)
     assert (judgement.verdict, judgement.breaches) == ("pass", ())
     assert [(unchecked.rule, unchecked.asked) for unchecked in judgement.not_applied] == [(edit.rule, False)]
 
 
 @pytest.mark.parametrize("edit", QUESTIONS, ids=named)
-def test_a_question_has_its_figure_and_decides_nothing(tmp_path: Path, edit: Edit) -> None:
+def test_a_question_has_a_figure_and_decides_nothing(tmp_path: Path, edit: Edit) -> None:
     judgement = of(tmp_path, edit, strict=True)
     assert (judgement.verdict, judgement.breaches) == ("pass", ())
     assert [(question.topic.id, question.line) for question in judgement.questions] == [(edit.rule, edit.line)]
@@ -63,19 +63,19 @@ def test_a_question_has_its_figure_and_decides_nothing(tmp_path: Path, edit: Edi
 
 
 @pytest.mark.parametrize("edit", FREE, ids=named)
-def test_a_value_that_no_rule_fixes_is_no_breach(tmp_path: Path, edit: Edit) -> None:
+def test_a_value_that_no_rule_fixes_is_not_a_breach(tmp_path: Path, edit: Edit) -> None:
     judgement = of(tmp_path, edit, strict=True)
     assert (judgement.verdict, judgement.breaches, judgement.questions) == ("pass", (), ())
 
 
-def test_every_rule_about_a_log_has_its_edit() -> None:
+def test_every_rule_about_a_log_has_an_edit() -> None:
     elsewhere = {"readable", "division-required", "division-system"}  # test_safety.py
     checked = {rule.id for rule in RULES if rule.check is not None}
     assert checked - {edit.rule for edit in [*BREACHES, *MISSING, *UNSEEN]} == elsewhere - {"readable"}
     assert {fixed.key for fixed in FIXED} <= set(re.findall(r'"key": "(\w+)"', CLOSED))
 
 
-def test_no_two_rules_or_questions_have_one_id() -> None:
+def test_no_two_rules_or_questions_have_the_same_id() -> None:
     ids = [rule.id for rule in RULES] + [topic.id for topic in TOPICS]
     assert len(set(ids)) == len(ids)
 
@@ -88,17 +88,17 @@ def test_a_reviewer_gets_at_most_six_kinds_of_question() -> None:
     assert len(TOPICS) == 6
 
 
-def test_a_description_with_other_accelerators_than_the_log_counts_is_asked_about(tmp_path: Path) -> None:
+def test_a_number_of_accelerators_that_does_not_fit_the_log_raises_a_question(tmp_path: Path) -> None:
     write(tmp_path / "result_0" / "system.json", json.dumps({"number_of_nodes": "1", "accelerators_per_node": "5"}))
     (question,) = judged(tmp_path, CLOSED).questions
     assert (question.topic.id, question.line) == ("description", 9)
-    assert question.figure == "d_batch_size 56 x accumulation 1 x 5 accelerators, batch 448"
+    assert question.figure == "d_batch_size 56 x accumulation 1 x 5 accelerators, but global_batch_size 448"
 
 
 @pytest.mark.parametrize(
     ("run_start", "init_stop", "division", "ruleset", "breaks"),
     [
-        (30.2, 29.9, "closed", "5.0.0", False),  # the wait for the clock is no initialisation
+        (30.2, 29.9, "closed", "5.0.0", False),  # the wait for the clock isn't initialisation
         (30.0, 31.0, "closed", "5.0.0", False),  # the clock started when the maximum was exceeded
         (31.0, 30.5, "closed", "5.0.0", True),
         (31.0, 30.5, "open", "5.0.0", False),
@@ -124,11 +124,12 @@ def test_initialisation_counts_from_init_start_to_init_stop(
     assert ("init-time" in rules) == breaks
 
 
-def test_a_rule_that_a_rounds_text_does_not_have_is_listed_as_not_applied(tmp_path: Path) -> None:
+def test_a_rule_that_is_not_in_a_rounds_text_is_listed_as_not_applied(tmp_path: Path) -> None:
     judgement = judged(tmp_path, edited(setting("seed", "random")), "4.0.0")
     assert "seed-value" not in {breach.rule.id for breach in judgement.breaches}
     (unchecked,) = [unchecked for unchecked in judgement.not_applied if unchecked.rule == "seed-value"]
-    assert (unchecked.reason, unchecked.asked) == ('not in round 4.0.0; "Random numbers" has it in 4.1 to 5.0', False)
+    reason = 'not a rule in round 4.0.0; "Random numbers" has it in rounds 4.1 to 5.0'
+    assert (unchecked.reason, unchecked.asked) == (reason, False)
 
 
 @pytest.mark.parametrize("rule", ["optimizer", "cadence"])
@@ -140,7 +141,7 @@ def test_round_0_7_has_only_the_rules_of_its_checker(tmp_path: Path, rule: str) 
 
 
 LINE_9 = CLOSED.splitlines()[8]
-# Verdict, rule, and what stands in line 9.
+# Verdict, rule, and the text of line 9.
 LINES = [
     ("fail", "record", ":::MLLOG [1]"),
     ("fail", "record", ":::MLLOG null"),
@@ -174,7 +175,9 @@ def test_a_damaged_line_is_found(tmp_path: Path, verdict: str, rule: str, damage
         (lambda _: "hello\n", "text without MLPerf lines"),
     ],
 )
-def test_what_is_no_log_cannot_be_judged(tmp_path: Path, change: Callable[[str], str | bytes], kind: str) -> None:
+def test_a_file_that_is_not_a_log_cannot_be_judged(
+    tmp_path: Path, change: Callable[[str], str | bytes], kind: str
+) -> None:
     judgement = judged(tmp_path, change(CLOSED))
     assert (judgement.verdict, [breach.rule.id for breach in judgement.breaches]) == ("cannot-judge", ["readable"])
     assert f"found {kind};" in judgement.breaches[0].found
@@ -198,11 +201,11 @@ def test_an_open_run_may_stop_short_of_the_target_that_it_states(tmp_path: Path)
     judgement = judged(tmp_path, short, strict=True)
     assert judgement.breaches == ()
     (unchecked,) = [unchecked for unchecked in judgement.not_applied if unchecked.rule == "target"]
-    assert "own target 0.6; an open run may stop so" in unchecked.reason
+    assert "own target 0.6; an open run may stop there" in unchecked.reason
     assert not unchecked.asked
 
 
-def test_accuracies_of_which_none_is_below_1_are_no_shares(tmp_path: Path) -> None:
+def test_accuracies_that_are_all_above_1_are_a_breach(tmp_path: Path) -> None:
     percent = every("eval_accuracy", lambda _, record: record.update(value=100 * record["value"]))
     assert ("accuracy", 42) in places(judged(tmp_path, edited(percent)))
 
@@ -212,8 +215,8 @@ def test_caches_are_cleared_before_open_runs_too(tmp_path: Path) -> None:
     assert ("cache-clear", True) in {(one.rule, one.asked) for one in judged(tmp_path, kept).not_applied}
 
 
-def test_a_miss_of_the_target_says_how_far_it_is_off(tmp_path: Path) -> None:
+def test_a_missed_target_says_by_how_much(tmp_path: Path) -> None:
     missed = edited(setting("eval_accuracy", 0.71534, -1))
     (breach,) = [breach for breach in judged(tmp_path, missed).breaches if breach.rule.id == "target"]
-    assert breach.found == "best accuracy 0.71534 after 900,480 samples, 0.00466 short"
+    assert breach.found == "best accuracy 0.71534 after 900,480 samples, 0.00466 short of the target"
     assert breach.expected == "accuracy 0.72"

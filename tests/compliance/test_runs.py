@@ -1,4 +1,4 @@
-"""Questions about the runs of a result together: copies, speed and settings. They decide nothing."""
+"""Questions that compare the runs of a result: copies, speed and settings. They decide nothing."""
 
 import re
 from collections.abc import Callable
@@ -21,7 +21,7 @@ def asked(folder: Path, logs: list[str]) -> list[tuple[str, str]]:
 
 
 def runs() -> list[str]:
-    """Six runs of their own seeds and seconds; the seed is the number of the log, counted from 1."""
+    """Six runs with different seeds and times; the seed is the number of the log, counted from 1."""
     return [run_log(seconds=100 + number, seed=number + 1) for number in range(6)]
 
 
@@ -30,7 +30,7 @@ def with_seed_99(log: str) -> str:
 
 
 def other_accuracies(log: str) -> str:
-    """Change each accuracy from its fifth digit on."""
+    """Change the digits of each accuracy from the fifth on."""
 
     def other(found: "re.Match[str]") -> str:
         digits = (int(found[2]) * 7 + 3) % 10**9
@@ -51,12 +51,12 @@ def other_times(log: str) -> str:
     return re.sub(r'"time_ms": (\d+)', later, log)
 
 
-def test_runs_of_their_own_are_not_asked_about(tmp_path: Path) -> None:
+def test_different_runs_raise_no_question(tmp_path: Path) -> None:
     assert asked(tmp_path, runs()) == []
 
 
 @pytest.mark.parametrize("change", [str, other_accuracies, other_times], ids=["both", "times", "accuracies"])
-def test_a_run_with_all_times_or_accuracies_of_another_is_asked_about_once(
+def test_a_run_with_all_times_or_accuracies_of_another_raises_one_question(
     tmp_path: Path, change: Callable[[str], str]
 ) -> None:
     logs = runs()
@@ -64,60 +64,60 @@ def test_a_run_with_all_times_or_accuracies_of_another_is_asked_about_once(
     assert asked(tmp_path, logs) == [("result_4.txt", "copied-run")]
 
 
-def test_a_clock_of_whole_seconds_makes_no_copies(tmp_path: Path) -> None:
+def test_equal_times_in_whole_seconds_raise_no_question(tmp_path: Path) -> None:
     logs = [re.sub(r'"time_ms": (\d+)\d{3}', r'"time_ms": \g<1>000', log) for log in runs()]
     logs[4] = with_seed_99(other_accuracies(logs[2]))
     assert asked(tmp_path, logs) == []
 
 
-def test_a_run_far_faster_than_its_siblings_is_asked_about(tmp_path: Path) -> None:
+def test_a_run_far_faster_than_the_others_raises_a_question(tmp_path: Path) -> None:
     logs = runs()
     logs[3] = run_log(seconds=80, seed=4)
     assert asked(tmp_path, logs) == [("result_3.txt", "speed")]
 
 
-def test_a_run_far_slower_than_its_siblings_gains_nothing_and_is_not_asked_about(tmp_path: Path) -> None:
+def test_a_run_far_slower_than_the_others_raises_no_question(tmp_path: Path) -> None:
     logs = runs()
     logs[3] = run_log(seconds=130, seed=4)
     assert asked(tmp_path, logs) == []
 
 
-def test_a_run_of_other_settings_is_asked_about(tmp_path: Path) -> None:
+def test_a_run_with_different_settings_raises_a_question(tmp_path: Path) -> None:
     logs = runs()
     logs[1] = logs[1].replace("6700", "6800")
     assert asked(tmp_path, logs) == [("result_1.txt", "settings")]
 
 
 @pytest.mark.parametrize(("old", "new"), [('"value": 6700', '"value": 6700.0'), ("0.000425", "0.000425000005")])
-def test_the_same_number_written_otherwise_is_no_other_setting(tmp_path: Path, old: str, new: str) -> None:
+def test_the_same_number_in_another_spelling_raises_no_question(tmp_path: Path, old: str, new: str) -> None:
     logs = runs()
     assert old in logs[2]
     logs[2] = logs[2].replace(old, new)
     assert asked(tmp_path, logs) == []
 
 
-def test_a_copy_within_a_result_is_asked_about(tmp_path: Path) -> None:
+def test_a_copy_within_a_result_raises_a_question(tmp_path: Path) -> None:
     logs = write_package(tmp_path)
     copy_of_a_run(logs / "result_2.txt", logs / "result_5.txt")
     questions = [question for log in judge_result(logs).logs for question in log.questions]
-    assert [question.figure for question in questions] == ["all 17 accuracies and times of result_2.txt"]
+    assert [question.figure for question in questions] == ["all 17 accuracies and times equal those of result_2.txt"]
 
 
-def test_a_copy_across_the_systems_of_a_package_is_asked_about(tmp_path: Path) -> None:
+def test_a_copy_of_another_systems_run_raises_a_question(tmp_path: Path) -> None:
     logs = write_package(tmp_path)
     others = write_second_system(tmp_path)
     copy_of_a_run(logs / "result_1.txt", others / "result_7.txt")
     figures = [question.figure for question in judge_package(tmp_path, "5.0.0").questions]
-    assert figures == ["toy2/bert/result_7.txt: all 17 accuracies and times of toy/bert/result_1.txt"]
+    assert figures == ["toy2/bert/result_7.txt: all 17 accuracies and times equal those of toy/bert/result_1.txt"]
 
 
 def copy_of_a_run(log: Path, copy: Path) -> None:
-    """Write a copy with a seed of its own."""
+    """Write a copy with a different seed."""
     copy.write_text(with_seed_99(log.read_text()))
 
 
 def write_second_system(root: Path) -> Path:
-    """Add a system with runs of its own; returns the folder of its logs."""
+    """Add a system with different runs; return the folder of its logs."""
     write(root / "systems" / "toy2.json", (root / SYSTEM).read_text())
     folder = root / "results" / "toy2" / "bert"
     for number in range(RUNS):

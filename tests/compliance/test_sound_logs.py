@@ -1,4 +1,4 @@
-"""Sound logs in the manner of published ones, with their oddities: no findings, and the official verdict."""
+"""Sound logs with the oddities of published ones: the judge finds nothing, and agrees with the official checker."""
 
 import json
 import random
@@ -53,7 +53,7 @@ def among_other_output(records: list[Record]) -> str:
 
 
 def late_writers(records: list[Record]) -> str:
-    """Lines of two hosts, some seconds out of order: the cache clearing and the weights of the second come late."""
+    """Lines of two hosts, some seconds out of order: cache_clear and the seed of the second host come late."""
     late = [records.pop(at(records, "cache_clear")), records.pop(at(records, "seed"))]
     index = at(records, "init_stop")
     return text([*records[:index], *late, *records[index:]])
@@ -67,7 +67,7 @@ def times_out_of_order(records: list[Record]) -> str:
 
 
 def one_block(records: list[Record]) -> str:
-    """As many logs have it: one epoch, one block, evaluations as accuracies only."""
+    """One epoch and one block, and only accuracies for evaluations, as in many logs."""
     kept, first = [], True
     for record in records:
         key = record["key"]
@@ -102,7 +102,7 @@ def every_rank(records: list[Record]) -> str:
 
 
 def values_of_other_types(records: list[Record]) -> str:
-    """Floats, lists of one and texts, where the official checker takes them."""
+    """Floats, lists with one element, and text, where the official checker accepts them."""
     values = {
         "train_samples": [2_101_120.0], "eval_samples": [10_000], "global_batch_size": 448.0, "cache_clear": "True",
         "opt_name": "torch.optim.DistributedFusedLAMB", "max_sequence_length": "512",
@@ -120,7 +120,7 @@ def block_after_the_target(records: list[Record]) -> str:
 
 
 def evaluated_in_parallel(records: list[Record]) -> str:
-    """Evaluations are logged after training, which went on for two blocks while the last of them ran, for hours."""
+    """Evaluations are logged after training, which continued for two blocks during the last of them, for hours."""
     start = records[at(records, "run_start")]["time_ms"]
     for record in records[at(records, "run_start") :]:
         record["time_ms"] = start + round((record["time_ms"] - start) * 100.37)
@@ -139,7 +139,7 @@ def evaluated_in_parallel(records: list[Record]) -> str:
 
 
 def other_events(records: list[Record]) -> str:
-    """What loggers add: settings and a warm-up before the clock, losses on it, times and statistics after it."""
+    """Events that loggers add: settings and a warm-up before the clock, losses on it, and statistics after it."""
     start, stop = at(records, "run_start"), at(records, "run_stop")
     before = {"dropout_rate": 0.1, "memory_gb": 40.1, "steps": 6_700, "synthetic_warmup": {"steps": 10}}
     rates = [150_080 / 9.3 * (0.96 + number % 3 / 25) for number in range(13)]
@@ -200,7 +200,7 @@ MANNERS: dict[str, Manner] = {
     [*((ruleset, text) for ruleset in RULESETS), *zip(RULESETS * 3, MANNERS.values(), strict=False)],
     ids=[*RULESETS, *MANNERS],
 )
-def test_a_sound_log_passes_without_a_word(tmp_path: Path, ruleset: str, manner: Manner) -> None:
+def test_a_sound_log_passes_without_a_finding_or_a_question(tmp_path: Path, ruleset: str, manner: Manner) -> None:
     path = write(tmp_path / "result_0.txt", manner(closed(ruleset)))
     judgement = judge_log(path, ruleset, division="closed")
     assert official_verdict(path, ruleset) == "pass"
@@ -213,7 +213,7 @@ def test_a_sound_log_passes_without_a_word(tmp_path: Path, ruleset: str, manner:
     [("5.0.0", closed(), True), ("4.1.0", closed(), True), ("4.0.0", closed(), False), ("5.0.0", demo(), False)],
     ids=["closed", "closed 4.1", "closed 4.0", "open"],
 )
-def test_a_seed_is_asked_for_where_the_rules_do(
+def test_a_missing_seed_is_noted_where_the_rules_ask_for_one(
     tmp_path: Path, ruleset: str, records: list[Record], asked: bool
 ) -> None:
     judgement = judged(tmp_path, [record for record in records if record["key"] != "seed"], ruleset)
@@ -221,21 +221,21 @@ def test_a_seed_is_asked_for_where_the_rules_do(
     assert (judgement.verdict, "seed-value" in missing) == ("pass", asked)
 
 
-def test_our_own_results_pass_and_lack_only_flushed_caches() -> None:
+def test_our_own_results_pass_and_lack_only_cleared_caches() -> None:
     judgements = [judge_log(log, "5.0.0") for log in find_logs(RESULTS)]
     assert [(one.verdict, one.breaches, one.questions) for one in judgements] == [("pass", (), ())] * 10
     assert {missing.rule for one in judgements for missing in one.not_applied if missing.asked} == {"cache-clear"}
 
 
-def test_every_other_verdict_of_the_official_checker_is_the_judges(tmp_path: Path) -> None:
-    """Logs of every round under every ruleset, most of which they fail."""
+def test_the_official_verdict_is_the_checkers_own_under_every_ruleset(tmp_path: Path) -> None:
+    """Judge logs of two rounds under every ruleset; they fail most."""
     for logged in RULESETS[::9]:
         path = write(tmp_path / "result_0.txt", closed(logged))
         for ruleset in (*RULESETS, "5.1.0"):
             assert judge_log(path, ruleset).official.verdict == official_verdict(path, ruleset), (logged, ruleset)
 
 
-def test_random_losses_of_lines_get_the_official_verdict(tmp_path: Path) -> None:
+def test_logs_with_lost_or_repeated_lines_get_the_official_verdict(tmp_path: Path) -> None:
     chance = random.Random(7)
     for number in range(20):
         records = chance.choice((closed, demo))()

@@ -1,4 +1,4 @@
-"""What MLPerf's closed division fixes: each deviation of a closed file is refused by name, and open takes it."""
+"""The settings that MLPerf's closed division fixes: closed files are refused for a deviation, and open files aren't."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -77,7 +77,7 @@ def test_a_closed_file_that_deviates_is_refused_with_the_rule_and_the_open_divis
 
 
 @pytest.mark.parametrize("setting", LEGAL)
-def test_what_the_division_leaves_free_is_free(setting: str) -> None:
+def test_settings_that_the_division_leaves_free_are_free(setting: str) -> None:
     assert load_system("dgxa100_n8", [setting]).hardware.division == "closed"
 
 

@@ -1,4 +1,4 @@
-"""Commands about system files that print them: each answers with the same JSON as the code that reads them."""
+"""Commands that print system files: each prints the same JSON as the code that reads them."""
 
 import json
 from pathlib import Path

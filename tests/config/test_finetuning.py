@@ -108,7 +108,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("expected", "overrides"), REFUSED.items())
-def test_what_does_not_go_together_is_refused_by_the_names_of_fine_tuning(
+def test_contradicting_settings_are_refused_by_their_names_in_fine_tuning(
     alone: str, expected: str, overrides: tuple[str, ...]
 ) -> None:
     even = () if "feed_forward_size" in expected else ("model.feed_forward_size=22",)
@@ -151,7 +151,7 @@ def test_a_command_that_pre_trains_refuses_a_file_for_fine_tuning(printed: Print
     assert (row["trains"], row["global_batch_size"]) == ("finetune squad", 16)
 
 
-def test_pre_training_still_misses_what_it_needs(tmp_path: Path) -> None:
+def test_pre_training_still_requires_its_sections(tmp_path: Path) -> None:
     content = {name: section for name, section in TINY_SYSTEM.items() if name != "schedule"}
     with pytest.raises(ConfigError, match="schedule: missing; add it"):
         load_system(write_json(tmp_path / "file.json", content))

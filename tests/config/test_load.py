@@ -18,7 +18,7 @@ Refused = Callable[..., list[str]]
 
 @pytest.fixture
 def refused(tiny: Tiny) -> Refused:
-    """The lines of the error that options give."""
+    """Return the lines of the error for these options."""
 
     def call(*overrides: str) -> list[str]:
         with pytest.raises(ConfigError) as caught:
@@ -150,12 +150,12 @@ def test_five_mistakes_of_different_kinds_are_five_messages_that_name_the_option
     assert [line for line in lines if line.startswith(f"{base}: clip.max_norm: found 0")]
 
 
-def test_a_rule_says_nothing_of_a_value_that_has_its_own_message(refused: Refused) -> None:
+def test_a_rule_doesn_t_report_a_value_that_has_its_own_message(refused: Refused) -> None:
     lines = refused("data.global_batch_size=-13", "launch.ranks_per_node=0.5", "parallel.tensor=3")
     assert len(lines) == 2  # whether 3 divides the ranks can't be known
 
 
-def test_a_system_that_is_made_without_a_file_is_held_to_the_same_rules(tiny: Tiny) -> None:
+def test_a_system_that_is_made_without_a_file_must_follow_the_same_rules(tiny: Tiny) -> None:
     content = tiny().model_dump(by_alias=True)
     content["data"]["global_batch_size"] = 13
     with pytest.raises(ValidationError, match="global batch 13 is not a multiple of 2 ranks"):
@@ -170,7 +170,7 @@ NO_SYSTEMS = {
 
 
 @pytest.mark.parametrize(("content", "expected"), NO_SYSTEMS.items())
-def test_a_file_that_is_no_system_is_one_error(tmp_path: Path, content: str, expected: str) -> None:
+def test_a_file_that_is_not_a_system_is_one_error(tmp_path: Path, content: str, expected: str) -> None:
     path = tmp_path / "broken.json"
     path.write_text(content)
     with pytest.raises(ConfigError, match=expected):
@@ -183,7 +183,7 @@ def test_a_base_file_is_merged_key_by_key(tmp_path: Path) -> None:
     assert (system.name, system.model.layers, system.model.hidden_size) == ("child", 3, 14)
 
 
-def test_what_is_extended_lies_beside_the_file_or_comes_with_the_project(tmp_path: Path) -> None:
+def test_an_extended_file_is_next_to_the_file_or_comes_with_the_project(tmp_path: Path) -> None:
     content = {"extends": ["dgxa100_n2", "base/open"], "clip": {"mode": "none"}}
     path = write_json(tmp_path / "dgxa100_n2.json", content)
     system = load_system(path)  # a file isn't beside itself: the shipped one is meant
@@ -222,7 +222,7 @@ def test_evaluations_come_every_interval_rounded_up_to_a_step_and_at_the_limit(t
     assert list(tiny("evaluation.interval_samples=1").blocks()) == [(s, s + 1) for s in range(6)]
 
 
-def test_a_run_that_goes_on_takes_up_the_blocks_whose_evaluation_may_be_due(tiny: Tiny) -> None:
+def test_a_resumed_run_takes_up_the_blocks_whose_evaluation_may_be_due(tiny: Tiny) -> None:
     # (0, 3), (3, 5), (5, 6) from the start
     system = tiny()
     assert list(system.blocks(4)) == [(3, 5), (5, 6)]

@@ -1,4 +1,4 @@
-"""What each command reads of a system file is declared, what it can't honour is refused by name, and the rest acts."""
+"""Each command declares the settings that it reads, refuses by name those that it can't honour, and obeys the rest."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_run_refuses_a_setting_that_another_switches_off(tiny: Tiny, setting: 
     assert f"--set here: train reads {setting} only with" in is_refused(system, "train")
 
 
-def test_a_value_by_which_a_command_goes_anyway_passes(tiny: Tiny) -> None:
+def test_a_changed_setting_with_the_value_that_the_command_uses_anyway_passes(tiny: Tiny) -> None:
     system = tiny("compute.compile=none", "launch.max_restarts=0", "checkpoint.final_weights=true")
     check_given(system, "finetune squad")
     check_given(tiny("parallel.recompute=true"), "evaluate")
@@ -110,7 +110,7 @@ def test_every_shipped_system_stays_usable_by_every_command(name: str) -> None:
         check_given(load_system(name), command)
 
 
-def test_what_a_file_says_and_a_command_does_not_read_is_one_line(tmp_path: Path, tiny_folder: Path) -> None:
+def test_settings_in_a_file_that_a_command_does_not_read_are_one_line(tmp_path: Path, tiny_folder: Path) -> None:
     content = tiny_system(tiny_folder, launch={"walltime_minutes": 5}) | {"clip": {"mode": "bucket", "max_norm": 2.0}}
     system = load_system(write_json(tmp_path / "mine.json", content), ["sync.method=delayed"])
     assert unread_line(system, "finetune squad") == (
@@ -163,7 +163,7 @@ REFUSED_COMMANDS = {
 
 
 @pytest.mark.parametrize(("words", "expected"), REFUSED_COMMANDS.items())
-def test_a_command_refuses_what_it_cannot_honour_and_writes_nothing(
+def test_a_command_refuses_a_setting_that_it_cannot_honour_and_writes_nothing(
     tiny_file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: Printed, words: str, expected: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -179,7 +179,7 @@ def test_a_refusal_names_the_variable_that_gave_the_setting() -> None:
 
 
 def evidence(world: World, system: System, folder: Path) -> dict[str, Any]:
-    """Return what a run did, without what only repeats its configuration: the times and the settings in its log."""
+    """Return the effects of a run, without the times and settings in its log that only repeat its configuration."""
     files = ResultFiles(folder / f"result_{world.rank}.txt") if world.leads else None
     if files:
         files.folder.mkdir(parents=True)
@@ -198,7 +198,7 @@ def evidence(world: World, system: System, folder: Path) -> dict[str, Any]:
 
 
 def differing(tiny: Tiny, tmp_path: Path, changes: list[Change], ranks: int) -> dict[str, bool]:
-    """Return for each change whether the run with it did something else than the run with what it needs alone."""
+    """Return for each change whether it changes the run, compared with a run with only the settings that it needs."""
     wanted = dict.fromkeys(overrides for change in changes for overrides in (change.needs, change.overrides))
     runs = [
         (tiny(f"launch.ranks_per_node={ranks}", *overrides), tmp_path / str(number))
@@ -221,7 +221,7 @@ def test_a_changed_layout_changes_the_run(tiny: Tiny, tmp_path: Path) -> None:
     assert [setting for setting, differs in found.items() if not differs] == []
 
 
-def test_no_setting_is_forgotten_by_these_tests() -> None:
+def test_these_tests_cover_every_setting() -> None:
     read = {name for name in setting_names() if not isinstance(reading_of(DECLARATIONS["train"], name), Unread)}
     elsewhere = {
         name for name in read if any(name == given or name.startswith(f"{given}.") for given in SEEN_ELSEWHERE)

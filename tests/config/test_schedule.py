@@ -44,7 +44,7 @@ def test_the_rates_that_describe_a_schedule_are_at_its_own_steps() -> None:
     assert list(schedule.rates_by_step(9)) == [0, 3, 4, 8]
 
 
-def test_the_end_rate_is_where_the_decay_goes() -> None:
+def test_the_decay_ends_at_the_end_rate() -> None:
     # the paper's values, counted from step 0
     schedule = LearningRate(base=3.93e-4, end=4.95e-5, warmup_steps=82, start_warmup_step=-16, decay_steps=179)
     assert schedule.rate(100) == pytest.approx(4.95e-5 + (3.93e-4 - 4.95e-5) * (1 - 100 / 179))

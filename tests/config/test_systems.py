@@ -42,7 +42,7 @@ def test_there_is_a_file_for_every_scale_that_is_promised() -> None:
 
 
 @pytest.mark.parametrize("name", GPU_SYSTEMS)
-def test_a_file_is_of_its_scale_and_leaves_ranks_the_time_that_they_need(name: str) -> None:
+def test_a_file_has_the_scale_of_its_name_and_gives_ranks_enough_time(name: str) -> None:
     system = load_system(name)
     nodes = int(name.split("_")[1].removeprefix("n"))
     assert (system.world_size, system.hardware.system_name) == (8 * nodes, name)
@@ -274,7 +274,7 @@ def _log_all(world: World, folder: Path) -> None:
 
 
 def _log_run(system: System, run: Run) -> None:
-    """A course like those of published runs: it nears the target, and reaches it after some 2.5 million samples."""
+    """A curve like those of published runs: it approaches the target, and reaches it after some 2.5 million samples."""
     batch, noise = system.global_batch_size, Random(7)
     blocks = list(system.blocks())
     blocks = blocks[: next((n for n, (_, stop) in enumerate(blocks, 1) if stop * batch >= 2_500_000), len(blocks))]
@@ -287,7 +287,7 @@ def _log_run(system: System, run: Run) -> None:
 
 
 def _at_a_rate(path: Path, samples_per_s: float) -> None:
-    """Give a log that was written at once the times of a run: by samples trained, with some noise an evaluation."""
+    """Give a log that was written at once the times of a run: by samples, with some noise per evaluation."""
     lines = _records(path)
     start = next(number for number, line in enumerate(lines) if line["key"] == constants.RUN_START)
     trained, late_ms, noise = 0.0, 0, Random(11)

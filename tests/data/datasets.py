@@ -33,7 +33,7 @@ def read(folder: Path, name: SplitName = "train") -> list[Sample]:
 def made(
     out: Path, files: Sequence[Path], vocab: Path, recipe: MlperfRecipe, workers: int = 1
 ) -> tuple[Manifest, bool]:
-    """What MLPerf's recipe makes of texts, and whether it was there."""
+    """The dataset that MLPerf's recipe makes of texts, and whether it existed already."""
     return prepare_mlperf(out, tuple(files), vocab, recipe, workers, QUIET)
 
 

@@ -1,4 +1,4 @@
-"""Published files, made by hand: an independent writer of every layout, for readers to be tried against."""
+"""An independent writer of every published layout, against which readers are tested."""
 
 import gzip
 import struct

@@ -1,4 +1,4 @@
-"""Everything that can be wrong with published files: one error a case, and nothing left behind."""
+"""Faults of published files: each is one error, and leaves no file."""
 
 import shutil
 from collections.abc import Callable
@@ -144,7 +144,7 @@ BAD_HDF5: dict[str, tuple[Damage, str]] = {
 
 
 def records(*changes: dict[str, list[int] | list[float] | None], compressed: bool = False) -> Damage:
-    """A TFRecord file with these changes to its first records; None takes a feature away."""
+    """A TFRecord file with these changes to its first records; None removes a feature."""
 
     def write(folder: Path) -> list[Path]:
         contents = [published.features(sample) for sample in SAMPLES]
@@ -192,7 +192,7 @@ BAD_TFRECORD: dict[str, tuple[Damage, str]] = {
         for name, (damage, expected) in cases.items()
     ],
 )
-def test_bad_input_is_one_error_and_leaves_nothing(
+def test_bad_input_is_one_error_and_leaves_no_file(
     tmp_path: Path, printed: Printed, of: str, damage: Damage, expected: str
 ) -> None:
     source = tmp_path / "source"

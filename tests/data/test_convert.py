@@ -40,7 +40,7 @@ def test_a_folder_of_files_becomes_shards_in_order(tmp_path: Path, printed: Prin
     printed("data", "verify", tmp_path / "shuffled", "--against", tmp_path / "out")
 
 
-def test_a_dataset_survives_the_way_out_and_back(tiny_folder: Path, tmp_path: Path, printed: Printed) -> None:
+def test_a_dataset_survives_export_and_conversion(tiny_folder: Path, tmp_path: Path, printed: Printed) -> None:
     train = Manifest.read(tiny_folder).splits()["train"]
     exported, vocab = tmp_path / "exported", tiny_folder / "vocab.txt"
     printed("data", "export", tiny_folder, "--layout", "varlength", "--out", exported)
@@ -107,7 +107,7 @@ def test_a_restart_makes_only_the_files_that_are_missing(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("vocab_size", [0, 2**15 + 1])
-def test_a_vocabulary_that_16_bits_don_t_hold_is_refused(tmp_path: Path, vocab_size: int) -> None:
+def test_a_vocabulary_too_large_for_16_bits_is_refused(tmp_path: Path, vocab_size: int) -> None:
     with pytest.raises(DataError, match="expected 1 to 32,768"):
         convert_samples(tmp_path / "out", Conversion("hdf5", (), "train", vocab_size, 2), QUIET)
 

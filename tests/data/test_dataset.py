@@ -100,7 +100,7 @@ def test_the_same_seed_gives_byte_identical_shards_in_another_process(
             assert path.read_bytes() == (tmp_path / "again" / path.relative_to(tiny_folder)).read_bytes(), path.name
 
 
-def test_prepare_reuses_what_it_made_and_overwrites_and_leaves_nothing(
+def test_prepare_reuses_its_output_overwrites_nothing_and_leaves_no_scratch_file(
     copied: Path, text: Path, tiny_folder: Path, tmp_path: Path
 ) -> None:
     recipe = recipe_of(load_system(str(tiny_folder.parent / "tiny.json")))

@@ -14,7 +14,7 @@ OPTIONS = SampleOptions(
 
 
 def documents(count: int = 30) -> list[Document]:
-    """Every token is unique to its document's number modulo 45, so that a sample tells where it is from."""
+    """Every token is unique to its document's number modulo 45, so that a sample shows where it comes from."""
     random = Random(1)
     return [[[5 + number] * random.randint(1, 9) for _ in range(random.randint(1, 8))] for number in range(count)]
 
@@ -23,7 +23,7 @@ def samples(options: SampleOptions = OPTIONS, seed: int = 7) -> list[Sample]:
     return samples_of(Columns.joined(list(create_samples(documents(), IDS, options, seed))))
 
 
-def test_one_document_alone_is_enough() -> None:
+def test_a_single_document_is_enough() -> None:
     (block,) = create_samples([[[7, 8], [9]]], IDS, OPTIONS, 7)
     assert len(block) >= 3
 

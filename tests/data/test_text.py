@@ -52,7 +52,7 @@ def test_the_documentation_of_python_is_prose() -> None:
     assert ">>>" not in words
 
 
-def test_the_documentation_of_python_passes_over_a_dangling_link(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
+def test_the_documentation_of_python_skips_a_dangling_link(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     (tmp_path / "a.py").symlink_to(tmp_path / "none")
     (tmp_path / "b.py").write_text('"""The files of a library may be links to others which nobody installed."""\n')
     monkeypatch.setattr("sysconfig.get_path", lambda _: str(tmp_path))

@@ -73,7 +73,7 @@ def test_a_sound_dataset_verifies_and_says_so_in_json(tiny_folder: Path, answer:
     assert content["splits"]["eval"]["samples"] == 13
 
 
-def test_shards_in_another_order_hold_the_same_samples(copied: Path, printed: Printed) -> None:
+def test_shards_in_another_order_contain_the_same_samples(copied: Path, printed: Printed) -> None:
     first = Path(shutil.copytree(copied, copied.parent / "first"))
     rewritten(first, SAMPLES, 2)
     rewritten(copied, SAMPLES[::-1], 3)
@@ -110,7 +110,7 @@ def test_shards_in_another_order_hold_the_same_samples(copied: Path, printed: Pr
         (lambda folder: replace_shard(folder, SAMPLES), "offsets: found int64 of shape (4,), expected int64"),
     ],
 )
-def test_damage_is_found_and_said_in_a_line(
+def test_damage_is_reported_in_one_line(
     copied: Path, printed: Printed, damage: Callable[[Path], object], expected: str
 ) -> None:
     damage(copied)

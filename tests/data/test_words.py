@@ -77,13 +77,13 @@ def test_a_text_with_an_odd_word_in_forty_gives_the_reference_s_samples(tmp_path
     assert pinned(read(tmp_path / "out")) == "967d4e2dded60cfa751c6217df1fedb97c0769403d4a2b138a92b41f5b1879a6"
 
 
-def test_lines_end_at_newlines_and_hold_no_carriage_return(tmp_path: Path) -> None:
+def test_lines_end_at_newlines_and_contain_no_carriage_return(tmp_path: Path) -> None:
     path = tmp_path / "text"
     path.write_bytes(b"a\rb\r\n\r\nc\xc2\x85\xe2\x80\xa8d\x0ce\n\xe2\x80\xa8\nf\r")
     assert list(text_articles(path)) == [["ab"], ["c\x85\u2028d\x0ce"], ["f"]]
 
 
-def test_a_sentence_of_dropped_characters_ends_no_article(tmp_path: Path) -> None:
+def test_a_sentence_of_dropped_characters_doesn_t_end_an_article(tmp_path: Path) -> None:
     path = tmp_path / "text"
     path.write_text("a\n\u200b\na\n\na\n", encoding="utf-8")
     vocabulary = Vocabulary((*SPECIAL_TOKENS, "a"))
@@ -98,7 +98,7 @@ def test_the_longest_piece_is_taken_and_an_impossible_word_is_unknown() -> None:
     assert word_pieces("un" + "a" * 199, ids) == [0]  # 201 characters
 
 
-def test_white_space_around_an_entry_is_no_part_of_it_and_no_entry_ends_at_a_line_separator(tmp_path: Path) -> None:
+def test_white_space_around_an_entry_is_stripped_and_no_entry_ends_at_a_line_separator(tmp_path: Path) -> None:
     path = tmp_path / "vocab.txt"
     path.write_bytes("\r\n".join((*SPECIAL_TOKENS, "a\u2028b", "c ")).encode())
     assert Vocabulary.read(path).tokens == (*SPECIAL_TOKENS, "a\u2028b", "c")

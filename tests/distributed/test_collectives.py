@@ -1,4 +1,4 @@
-"""The collectives are found by the name that this torch gives them: 2.13 renamed both."""
+"""The collectives are found under the name that this torch gives them; 2.13 renamed both."""
 
 import runpy
 
@@ -12,7 +12,7 @@ OLD = ("reduce_scatter_tensor", "all_gather_into_tensor")
 
 
 @pytest.mark.parametrize(("names", "gone"), [(NEW, OLD), (OLD, NEW)], ids=["old names gone", "new names not there yet"])
-def test_collectives_have_the_name_that_is_there(
+def test_collectives_are_called_by_the_name_that_this_torch_has(
     names: tuple[str, str], gone: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in gone:

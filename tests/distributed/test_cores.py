@@ -1,4 +1,4 @@
-"""How many threads ranks take where a control group limits their time: version 1, version 2, and a real group."""
+"""The number of threads of ranks whose time a control group limits: version 1, version 2, and a real group."""
 
 import os
 from multiprocessing.connection import Connection
@@ -15,7 +15,7 @@ MOUNT = "36 25 0:31 {root} {point} rw,nosuid shared:9 - {kind} {kind} rw,{option
 
 
 def process(folder: Path, groups: str, *mounts: str) -> Path:
-    """Make what proc tells of a process in these groups."""
+    """Write what /proc shows about a process in these groups."""
     (folder / "proc").mkdir()
     (folder / "proc" / "cgroup").write_text(groups + "\n")
     (folder / "proc" / "mountinfo").write_text("\n".join(["22 1 8:1 / / rw - ext4 /dev/root rw", *mounts]) + "\n")
@@ -27,7 +27,7 @@ def write(file: Path, text: str) -> None:
     file.write_text(f"{text}\n")
 
 
-def test_version_2_gives_the_least_limit_of_a_group_and_those_above_it(tmp_path: Path) -> None:
+def test_version_2_gives_the_lowest_limit_of_a_group_and_its_parents(tmp_path: Path) -> None:
     top = tmp_path / "cgroup of all"
     mount = MOUNT.format(root="/", point=str(top).replace(" ", r"\040"), kind="cgroup2", options="nsdelegate")
     known = process(tmp_path, "0::/pods/mine", mount)
@@ -42,7 +42,7 @@ def test_version_2_gives_the_least_limit_of_a_group_and_those_above_it(tmp_path:
 
 @pytest.mark.parametrize("root", ["/", "/docker/7f"])
 def test_version_1_gives_the_limit_in_and_out_of_a_container(root: str, tmp_path: Path) -> None:
-    """A container sees its own group where others have the top one, and the path that the machine knows."""
+    """A container sees its own group in place of the top one, and its path on the machine."""
     top = tmp_path / "cpu,cpuacct"
     cpu = MOUNT.format(root=root, point=top, kind="cgroup", options="cpu,cpuacct")
     memory = MOUNT.format(root=root, point=tmp_path / "memory", kind="cgroup", options="memory")
@@ -55,7 +55,7 @@ def test_version_1_gives_the_limit_in_and_out_of_a_container(root: str, tmp_path
     assert quota_cores(known) == 1.5
 
 
-def test_what_is_no_linux_has_no_quota(tmp_path: Path) -> None:
+def test_a_system_other_than_linux_has_no_quota(tmp_path: Path) -> None:
     assert quota_cores(tmp_path) is None
 
 

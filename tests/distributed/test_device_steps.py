@@ -1,4 +1,4 @@
-"""A GPU's finished steps, and the verdict on one that finishes none: marks in a made-up queue stand for its events."""
+"""Finished steps of a GPU, and the verdict on one that finishes none; marks in a queue stand in for its events."""
 
 import time
 from pathlib import Path
@@ -54,7 +54,7 @@ def test_finished_steps_are_those_whose_marks_the_device_has_passed() -> None:
     assert (steps.finished, steps.waiting_s()) == (9, 0.0), "an idle device keeps nobody waiting"
 
 
-def test_a_pause_between_steps_is_no_wait_for_the_next_one() -> None:
+def test_a_pause_between_steps_doesn_t_count_as_waiting() -> None:
     queue = Queue()
     steps = DeviceSteps(queue.record)
     time.sleep(0.05)

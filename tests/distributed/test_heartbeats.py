@@ -1,4 +1,4 @@
-"""The watchdog of one rank: its heartbeats, and what its verdict does before it ends the process."""
+"""The watchdog of one rank: its heartbeats, and the effects of its verdict before it ends the process."""
 
 import os
 import sys
@@ -17,7 +17,7 @@ from tests.training.test_run import wait_for
 
 
 class PassingFailure:
-    """A store that refuses the requests of a moment, and counts those that it refused and answered."""
+    """A store that refuses requests for a moment, and counts those that it refused and answered."""
 
     def __init__(self) -> None:
         self.store = HashStore()
@@ -67,7 +67,7 @@ def test_a_verdict_closes_the_log_while_its_body_runs_and_not_after_it_failed(
 
 
 def lose_the_store(log: Path, printed: Path, body_fails: bool) -> None:
-    """Be a rank whose store is lost in the body of `closing_log`, or after an error that ended it."""
+    """Act as a rank that loses its store in the body of `closing_log`, or after an error that ended it."""
     os.dup2(os.open(printed, os.O_WRONLY | os.O_CREAT), sys.stderr.fileno())
     store, ranks = PassingFailure(), Ranks(0, 1, 0, 1)
     watchdog = Watchdog(store, ranks, FailureReport(store, ranks), Limits(0.3, 60.0))

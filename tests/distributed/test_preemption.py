@@ -1,4 +1,4 @@
-"""When one rank gets a signal, all ranks end after the same step, and no signal stops them on their way out."""
+"""When one rank gets a signal, all ranks stop after the same step, and further signals don't disturb their exit."""
 
 import os
 import signal
@@ -32,7 +32,7 @@ def steps_until_stopped(world: World, every: int) -> tuple[int, str, str | None]
     return ended
 
 
-def test_all_ranks_end_after_the_step_that_follows_the_one_in_which_one_was_told() -> None:
+def test_all_ranks_stop_one_step_after_a_rank_receives_the_signal() -> None:
     word = "rank 1: stopped by SIGUSR1"
     assert run_ranks(2, steps_until_stopped, 1) == [
         (4, "stopped by a signal to another rank, after step 4", word), (4, "stopped by SIGUSR1, after step 4", word),
@@ -54,7 +54,7 @@ def test_a_rank_that_has_not_begun_to_train_stops_at_once() -> None:
     assert run_ranks(1, stopped_at_once) == ["stopped by SIGUSR1, 75"]
 
 
-def test_a_rank_that_leaves_with_a_mistake_keeps_its_exit_code_when_it_is_stopped(tiny: Tiny) -> None:
+def test_a_rank_that_exits_with_an_error_keeps_its_exit_code_when_it_is_stopped(tiny: Tiny) -> None:
     process = CONTEXT.Process(target=mistaken, args=(*environments_of(1), tiny("launch.ranks_per_node=1")))
     process.start()
     process.join(60)

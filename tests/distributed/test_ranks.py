@@ -29,7 +29,7 @@ NO_RANKS = {
 
 
 @pytest.mark.parametrize("environment", NO_RANKS.values(), ids=NO_RANKS)
-def test_what_is_no_rank_starts_the_ranks_of_a_run(environment: dict[str, str]) -> None:
+def test_a_process_that_is_not_a_rank_starts_the_ranks_of_a_run(environment: dict[str, str]) -> None:
     assert ranks_of_run(environment, nodes=1, ranks_per_node=2) is None
 
 
@@ -97,7 +97,7 @@ def test_a_task_s_cores_are_its_own_or_the_node_s() -> None:
 POD = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "job-master-0", "MASTER_PORT": "23456"}
 
 
-def test_a_pytorchjob_s_pods_are_ranks_where_that_means_one_thing() -> None:
+def test_a_pytorchjob_s_pods_are_ranks_if_that_is_unambiguous() -> None:
     assert ranks_of_run(POD, nodes=2, ranks_per_node=1) == Ranks(1, 2, 0, 1)
     assert ranks_of_run({**POD, "PET_NPROC_PER_NODE": "auto"}, 2, 1) == Ranks(1, 2, 0, 1)
     assert ranks_of_run(POD, nodes=1, ranks_per_node=2) == Ranks(1, 2, 1, 2)

@@ -61,7 +61,7 @@ def test_ranks_on_two_machines_use_torch_s_collectives() -> None:
     assert answers(elsewhere) == [(False, (False, 4.0))] * 2
 
 
-def test_where_one_rank_may_not_share_memory_none_does() -> None:
+def test_if_one_rank_may_not_share_memory_none_does() -> None:
     assert answers({}, forbidden_on=1) == [(False, (False, 4.0))] * 2
 
 

@@ -1,4 +1,4 @@
-"""What ranks started as processes of this machine hand back."""
+"""The results of ranks that are started as processes on this machine."""
 
 from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
@@ -8,5 +8,5 @@ def numbers(world: World, count: int) -> list[int]:
     return [world.rank, *range(1, count)]
 
 
-def test_an_answer_larger_than_a_pipe_holds_comes_back() -> None:
+def test_an_answer_larger_than_a_pipe_s_buffer_is_returned() -> None:
     assert on_ranks(1, numbers, 100_003) == [*range(100_003)]

@@ -7,7 +7,7 @@ import pytest
 from bertbench.distributed.startup import LAUNCHED, Startup
 
 
-def test_no_piece_takes_less_than_nothing_if_clocks_disagree(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_piece_has_a_negative_time_if_clocks_disagree(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(LAUNCHED, str(time.time()))  # this process began before it was launched, by Linux's coarse clock
     startup = Startup.of_rank()
     startup.mark("imports")

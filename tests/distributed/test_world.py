@@ -38,7 +38,7 @@ def test_a_launcher_s_variables_say_which_rank_this_is(environment: dict[str, st
     assert launched_ranks(environment) == Ranks(rank=5, size=16, local_rank=1, local_size=4)
 
 
-def test_without_a_launcher_a_process_is_no_rank() -> None:
+def test_without_a_launcher_a_process_is_not_a_rank() -> None:
     assert launched_ranks({}) is None
     assert launched_ranks({"SLURM_PROCID": "0"}) is None  # a batch script, not a task of srun
 
@@ -98,7 +98,7 @@ def test_without_an_address_the_error_says_what_to_set() -> None:
     assert "MASTER_ADDR not set, so 2 ranks can't meet" in lost
 
 
-def test_in_an_interactive_shell_a_single_process_waits_for_no_other() -> None:
+def test_in_an_interactive_shell_a_single_process_doesn_t_wait_for_others() -> None:
     elsewhere = {"MASTER_ADDR": "nowhere.invalid", "MASTER_PORT": "1"}
     one_task = {**SLURM, "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NODEID": "0", "SLURM_STEP_NUM_TASKS": "1",
                 "SLURM_STEP_TASKS_PER_NODE": "1"}  # fmt: skip
@@ -154,7 +154,7 @@ def test_an_address_that_can_t_be_right_is_refused_at_once(
         meet(Ranks(1, 2, 1, 2), timeout_s=300)
 
 
-def test_on_one_machine_loopback_serves_where_a_named_interface_is_missing(tmp_path: Path, tiny_file: str) -> None:
+def test_on_one_machine_loopback_is_used_if_a_named_interface_is_missing(tmp_path: Path, tiny_file: str) -> None:
     done = run_command(2, ["train", tiny_file, "--smoke"], tmp_path, GLOO_SOCKET_IFNAME="nosuch0")
     assert done.returncode == 0, done.stderr
     (line,) = (line for line in done.stderr.splitlines() if "GLOO_SOCKET_IFNAME" in line)
@@ -176,7 +176,7 @@ def test_a_setting_that_gloo_can_t_honour_is_named(name: str, value: str, expect
     assert expected in text
 
 
-def test_an_error_of_nccl_names_what_is_set_for_the_network() -> None:
+def test_an_nccl_error_names_the_network_settings() -> None:
     error = RuntimeError(
         "NCCL error in: here.cpp:94, internal error\nLast error:\nBootstrap : no socket interface found\n"
     )
@@ -185,7 +185,7 @@ def test_an_error_of_nccl_names_what_is_set_for_the_network() -> None:
         raise error
 
 
-def test_an_error_of_nccl_stays_as_it_is_where_nothing_is_set() -> None:
+def test_an_nccl_error_is_unchanged_if_no_network_setting_is_set() -> None:
     with pytest.raises(RuntimeError, match="NCCL error in"), naming_network_variables("nccl", []):
         raise RuntimeError("NCCL error in: here.cpp:94, internal error")
 
@@ -200,7 +200,7 @@ def test_ranks_share_the_cores_that_they_are_near() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="binds cores on Linux only")
-def test_bound_ranks_of_a_node_keep_to_cores_of_their_own() -> None:
+def test_bound_ranks_of_a_node_use_separate_cores() -> None:
     answers = answers_of(environments_of(2), cores_when_bound)
     available = sorted(os.sched_getaffinity(0))
     assert not any(failed for failed, _ in answers), answers
@@ -222,7 +222,7 @@ def cores_when_bound() -> list[int]:
     return list(of_all_threads)
 
 
-def test_cores_of_a_dgx_are_dealt_by_physical_core() -> None:
+def test_cores_of_a_dgx_are_assigned_by_physical_core() -> None:
     # AMD EPYC 7742 twice: 128 cores, whose second threads are numbers 128 to 255
     siblings = {core: {core % 128, core % 128 + 128} for core in range(256)}
     near = by_physical_core(range(256), siblings.__getitem__)
@@ -233,7 +233,7 @@ def test_cores_of_a_dgx_are_dealt_by_physical_core() -> None:
 
 
 class Devices:
-    """Notes which GPU is asked for, on a machine without one."""
+    """Record which GPU is requested, on a machine without one."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
         self.current: list[object] = []
@@ -282,7 +282,7 @@ def test_ranks_meet_on_their_own_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     ["ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely.",
      "[1]: Connection closed by peer"],
 )  # fmt: skip
-def test_an_error_of_a_lost_peer_is_known(text: str) -> None:
+def test_an_error_after_a_lost_peer_is_recognised(text: str) -> None:
     assert lost_contact(RuntimeError(text))
     assert not lost_contact(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
 

@@ -1,4 +1,4 @@
-"""A folder in which the commands of the docs are run, so that they leave nothing in the repository."""
+"""A folder in which the commands of the docs run, so that they write nothing into the repository."""
 
 import contextlib
 import io
@@ -19,14 +19,14 @@ STAND_INS = {"SYSTEM": "cpu_demo", "R": "5.0.0", "D": "open"}
 
 
 class Done(NamedTuple):
-    """What a command did."""
+    """The exit code and the output of a command."""
 
     code: int
     output: str
 
 
 def plain(words: tuple[str, ...]) -> list[str]:
-    """Words as they would be typed: options in brackets are given, `NAME...` is one name."""
+    """Return the words that a user would type: options in brackets are included, and `NAME...` is one name."""
     typed = (word.removeprefix("[").removesuffix("]").removesuffix("...") for word in words)
     return [STAND_INS.get(word, word) for word in typed if word]
 
@@ -50,7 +50,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def printed(place: Path) -> Callable[[str], Done]:
-    """Run a command in the folder, each once."""
+    """Run a command in the folder, once."""
     seen: dict[str, Done] = {}
     variables = {"DATADIR": str(place), "LOGDIR": str(place / "runs")}
 

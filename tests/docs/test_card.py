@@ -1,4 +1,4 @@
-"""The benchmark's card, benchmarks/bert/README.md, says what the system files say."""
+"""The benchmark's card, benchmarks/bert/README.md, agrees with the system files."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Every command that the docs show works: those of seconds are run, all others are parsed by the command line."""
+"""Every command in the docs works: fast ones are run, and all others are parsed by the command line."""
 
 import os
 import re
@@ -55,7 +55,7 @@ def leaf(words: list[str]) -> Leaf:
 
 
 def inner(command: Command) -> list[str]:
-    """The words of bertbench within a command, behind torchrun or srun too; none where it calls another program."""
+    """Return bertbench's words in a command, also behind torchrun or srun; empty if it calls another program."""
     words = plain(command.words)
     for at, word in enumerate(words):
         if word == "./run_and_time.sh":
@@ -66,7 +66,7 @@ def inner(command: Command) -> list[str]:
 
 
 def check_names(words: list[str], capsys: Captured) -> None:
-    """A sentence may leave words out, so only the names of command and options are checked, against its help."""
+    """A sentence may omit words, so only the names of the command and its options are checked, against the help."""
     with pytest.raises(SystemExit):
         command_line.main([*leaf(words).words, "--help"])
     known = set(re.findall(r"--[a-z][a-z-]*", capsys.readouterr().out))
@@ -91,7 +91,7 @@ def test_every_exception_is_for_a_command_that_a_page_shows() -> None:
 
 
 @pytest.mark.parametrize("command", [c for c in SHOWN if inner(c)], ids=begins)
-def test_a_command_is_one_that_the_command_line_takes(
+def test_a_command_is_one_that_the_command_line_accepts(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     words = inner(command)
@@ -128,7 +128,7 @@ def test_the_targets_of_make_exist() -> None:
 
 
 @pytest.mark.parametrize("command", QUICK, ids=begins)
-def test_a_command_of_seconds_works(command: Command, printed: Callable[[str], Done]) -> None:
+def test_a_command_that_takes_seconds_works(command: Command, printed: Callable[[str], Done]) -> None:
     done = printed(command.text)
     assert done.code == EXIT_CODES.get(command.text, 0), done.output
     assert done.output
@@ -137,7 +137,7 @@ def test_a_command_of_seconds_works(command: Command, printed: Callable[[str], D
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", SLOW_HERE, ids=begins)
-def test_a_command_of_a_minute_works(command: Command, printed: Callable[[str], Done]) -> None:
+def test_a_command_that_takes_a_minute_works(command: Command, printed: Callable[[str], Done]) -> None:
     for earlier in QUICK:
         if "--out" in earlier.words and earlier.words[earlier.words.index("--out") + 1] in command.words:
             printed(earlier.text)  # it writes what this one reads

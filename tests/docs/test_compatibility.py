@@ -1,4 +1,4 @@
-"""docs/compatibility.md agrees with what pip, make and docker take, and every row says how it was tested."""
+"""docs/compatibility.md agrees with pip, make and docker, and every row says how it was tested."""
 
 import re
 import tomllib
@@ -100,5 +100,5 @@ def test_the_rows_of_make_name_what_make_installs() -> None:
 def test_the_dockerfiles_container_has_a_row() -> None:
     dockerfile = (REPOSITORY / "Dockerfile").read_text()
     (container,) = re.findall(r"^ARG FROM_IMAGE_NAME=nvcr\.io/nvidia/(\S+)@", dockerfile, re.M)
-    (torch, cuda) = re.findall(r"The base is PyTorch (\S+) for CUDA (\S+)\. ", dockerfile)[0]
+    (torch, cuda) = re.findall(r"The default base has PyTorch (\S+) for CUDA (\S+)\. ", dockerfile)[0]
     assert [(row.torch, row.cuda) for row in ROWS if container in row.container] == [(torch, cuda)]

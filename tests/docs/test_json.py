@@ -1,4 +1,4 @@
-"""docs/json.md names every field that the commands print with --json, with its type, and no other."""
+"""docs/json.md lists every field that commands print with --json, with its type, and no other field."""
 
 import contextlib
 import io

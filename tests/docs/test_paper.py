@@ -1,4 +1,4 @@
-"""docs/paper.md answers ten questions in one form, with figures that the records hold."""
+"""docs/paper.md answers ten questions in the same form, with figures from the records."""
 
 import json
 import re
@@ -15,7 +15,7 @@ FORM = re.compile(
 STRENGTHS = ("measured", "simulated", "computed", "not decided")
 
 
-def test_ten_questions_are_numbered_and_answered_in_one_form() -> None:
+def test_ten_questions_are_numbered_and_answered_in_the_same_form() -> None:
     questions = dict(QUESTION.findall(PAGE))
     assert [*questions] == [str(number) for number in range(1, 11)]
     for number, text in questions.items():

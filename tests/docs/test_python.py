@@ -65,7 +65,7 @@ def test_the_page_lists_every_function() -> None:
 
 
 def rewritten() -> str:
-    """Return the page with the output of this machine below each cell, in a folder that is the working directory."""
+    """Return the page with this machine's output below each cell, run in a folder that is the working directory."""
     names: dict[str, Any] = {}
     pattern = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n.*?^```\n)?", re.MULTILINE | re.DOTALL)
 

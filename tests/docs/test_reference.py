@@ -1,4 +1,4 @@
-"""docs/configuration.md and docs/commands.md are what the schema and the parsers say today, and leave nothing out."""
+"""docs/configuration.md and docs/commands.md agree with the schema and the parsers of today, and omit nothing."""
 
 import argparse
 import json
@@ -27,7 +27,7 @@ def row_of(setting: str) -> list[str]:
 
 
 @pytest.mark.parametrize("page", REFERENCE["PAGES"])
-def test_a_reference_page_is_what_the_code_says(page: str) -> None:
+def test_a_reference_page_agrees_with_the_code(page: str) -> None:
     written = (REPOSITORY / "docs" / page).read_text()
     assert REFERENCE["PAGES"][page]() == written, "run python docs/site/reference.py"
 
@@ -39,7 +39,7 @@ def test_the_page_has_every_setting() -> None:
             assert f"`{setting}`" in CONFIGURATION or (name != setting and f"`{name}`" in CONFIGURATION), setting
 
 
-def test_every_setting_has_a_text_but_for_the_fields_of_mlperfs_description() -> None:
+def test_every_setting_has_a_text_except_fields_of_mlperfs_description() -> None:
     definitions = json.loads(schema())["$defs"]
     without = {
         f"{section}.{name}"

@@ -1,4 +1,4 @@
-"""What a release needs: one version everywhere, one place of an address, and pages whose links lead somewhere."""
+"""The requirements of a release: the same version everywhere, one page with the contact, and no broken links."""
 
 import re
 import runpy
@@ -60,7 +60,7 @@ def test_changes_without_a_release_are_named(copy: Path) -> None:
     assert "Unreleased" in problem
 
 
-def test_the_contact_must_be_set_and_stand_in_one_file(copy: Path) -> None:
+def test_the_contact_must_be_set_in_one_file_only(copy: Path) -> None:
     (copy / "CONTACT.md").write_text(f"# Contact\n\n{PLACEHOLDER}\n")
     assert len(list(RELEASE["contact_problems"](copy))) == 1
     (copy / "CONTACT.md").write_text("# Contact\n\nthe address\n")
@@ -72,9 +72,9 @@ def test_the_contact_must_be_set_and_stand_in_one_file(copy: Path) -> None:
     assert problem.startswith(".github/ISSUE_TEMPLATE/bug.yml: ")
 
 
-def test_a_link_to_no_file_is_named(copy: Path) -> None:
+def test_a_broken_link_is_named(copy: Path) -> None:
     (copy / "SECURITY.md").write_text("[gone](docs/gone.md#top), [elsewhere](https://arxiv.org/abs/2402.02447)\n")
-    assert "SECURITY.md: its link to docs/gone.md leads nowhere" in RELEASE["link_problems"](copy)
+    assert "SECURITY.md: the link to docs/gone.md is broken" in RELEASE["link_problems"](copy)
 
 
 def test_a_workflow_runs_ci_on_every_push_and_pull_request() -> None:
@@ -86,7 +86,7 @@ def test_a_workflow_runs_ci_on_every_push_and_pull_request() -> None:
 
 
 @pytest.mark.parametrize("template", TEMPLATES, ids=lambda path: path.stem)
-def test_an_issue_template_is_a_form_that_github_takes(template: Path) -> None:
+def test_an_issue_template_is_a_form_that_github_accepts(template: Path) -> None:
     form = yaml.safe_load(template.read_text())
     if template.stem == "config":
         assert form == {"blank_issues_enabled": True}

@@ -61,7 +61,7 @@ def test_only_the_copied_run_raises_a_question() -> None:
     asked = [
         (log.path.name, question.topic.id, question.figure) for log in judge_logs(FOLDER) for question in log.questions
     ]
-    assert asked == [("result_4.txt", "copied-run", "all 18 accuracies and times of result_0.txt")]
+    assert asked == [("result_4.txt", "copied-run", "all 18 accuracies and times equal those of result_0.txt")]
 
 
 @pytest.mark.parametrize("name", VERDICTS)

@@ -1,4 +1,4 @@
-"""The site that `make docs` builds: every page is there, and every link between pages leads to a heading."""
+"""The site that `make docs` builds has every page, and every link between pages leads to a heading."""
 
 import re
 import shutil
@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.docs.listing import PAGES, REPOSITORY
 
 
-def test_every_page_is_in_the_site_and_a_link_to_no_heading_is_found(tmp_path: Path) -> None:
+def test_every_page_is_in_the_site_and_a_broken_link_to_a_heading_is_found(tmp_path: Path) -> None:
     for name in ("docs", "README.md", "CHANGELOG.md", "mkdocs.yml", "results", "compliance/README.md"):
         source, target = REPOSITORY / name, tmp_path / name
         target.parent.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""What docs/cluster.md shows to those who have run published submissions; tests/slurm queues its first lines."""
+"""The section of docs/cluster.md for users of published submissions; tests/slurm queues its first lines."""
 
 import os
 import re
@@ -18,7 +18,7 @@ BLOCKS = re.findall(r"^```\n(.*?)^```$", SECTION, re.MULTILINE | re.DOTALL)
 
 
 def typed(lines: str, **exported: str) -> str:
-    """What lines print that a user types into a shell of the repository."""
+    """Return what these lines print when a user types them into a shell in the repository."""
     others = {name: value for name, value in os.environ.items() if name not in (*VARIABLES, "CONTAINER")}
     environment = {**others, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", **exported}
     done = subprocess.run(

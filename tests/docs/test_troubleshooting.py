@@ -62,7 +62,7 @@ def test_a_shard_that_was_cut(tiny_folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "words", [["train", "cpu_dmo"], ["train", "cpu_demo", "--set", "optimizer.learning_rat=1"]], ids=" ".join
 )
-def test_a_name_with_a_slip(words: list[str], capsys: Captured) -> None:
+def test_a_misspelt_name(words: list[str], capsys: Captured) -> None:
     assert message(words, capsys) in LINES
 
 

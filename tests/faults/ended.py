@@ -1,4 +1,4 @@
-"""Ranks that are meant to end badly: processes of a function, their exit codes, and what they said."""
+"""Ranks that are meant to fail: processes of a function, with their exit codes and output."""
 
 import os
 import sys
@@ -30,7 +30,7 @@ class Ended(NamedTuple):
     events: list[Event]
 
     def message(self) -> str:
-        """Return the one message on standard error, which is the log's as well."""
+        """Return the only message on standard error, which is also in the log."""
         assert "Traceback" not in self.said, self.said
         (message,) = [line for line in self.said.splitlines() if line.startswith("bertbench: ")]
         (stop,) = [event for event in self.events if event.key == "run_stop"]
@@ -70,7 +70,7 @@ def as_launched(
     damage: Callable[[World], None],
     options: dict[str, Any],
 ) -> None:
-    """Be the rank that the environment says, and say everything into a file."""
+    """Act as the rank that the environment names, and write all output to a file."""
     os.environ.update(environment)
     os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND), sys.stderr.fileno())
     ranks = launched_ranks(os.environ)

@@ -1,4 +1,4 @@
-"""Call commands while a system call fails for some files, as a broken disk, a lost mount or a limit makes it."""
+"""Call commands while a system call fails for some files, as with a broken disk, a lost mount or a limit."""
 
 import errno
 import json
@@ -17,7 +17,7 @@ LIMIT_S = 300
 
 
 class Case(NamedTuple):
-    """A command, and what fails meanwhile."""
+    """A command, and the system call that fails during it."""
 
     words: list[str]
     call: str
@@ -40,7 +40,7 @@ class Ended(NamedTuple):
 
 
 def called(cases: list[Case], folder: Path, **environment: str) -> list[Ended]:
-    """Call the commands one after the other in a process of their own; skips the test but on Linux with a compiler."""
+    """Call the commands in turn in a separate process; without Linux and a compiler, the test is skipped."""
     compiler = shutil.which("cc")
     if compiler is None or sys.platform != "linux":
         pytest.skip("failing system calls need Linux and a C compiler")

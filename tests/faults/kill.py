@@ -62,7 +62,7 @@ def run_and_kill(words: Sequence[str], log: Path, kills: int, seed: int) -> Kill
 
 
 def started(launcher: subprocess.Popen[Any], count: int, before: dict[int, int]) -> dict[int, int]:
-    """Process ids by rank, once all ranks are there and none of them is of `before`."""
+    """Return the process ids by rank, once all ranks have started and none of them is in `before`."""
     end = time.monotonic() + LIMIT_S
     while time.monotonic() < end:
         assert launcher.poll() is None, f"the run ended with {launcher.returncode} before all kills were made"

@@ -1,4 +1,4 @@
-"""A shard that is damaged after `data verify` has passed, and numbers that stop being numbers, in real runs."""
+"""A shard that is damaged after `data verify` passed, and values that become NaN, in real runs."""
 
 import math
 import shutil
@@ -73,7 +73,7 @@ def test_a_sample_of_another_size_than_the_index_promises_is_found(check: Callab
         check("fail").ensured(np.array([2]), columns_of(SAMPLES[:1]))
 
 
-def test_a_sample_that_is_left_out_keeps_its_size_and_has_nothing_to_learn(
+def test_a_skipped_sample_keeps_its_size_and_has_no_labels(
     check: Callable[[str], SampleCheck], capsys: Captured
 ) -> None:
     damaged = columns_of(SAMPLES)
@@ -104,7 +104,7 @@ def damaged(tiny: Tiny, tiny_folder: Path, tmp_path: Path) -> tuple[System, Path
 
 
 def flip(path: Path, sample: int, world: World) -> None:
-    """A token that no vocabulary has, written into the file after its checks; its size and time stay plausible."""
+    """Write a token that no vocabulary has into the file after its checks, without changing its size and time."""
     if world.leads:
         with h5py.File(path, "r+") as file:
             file["input_ids"][file["offsets"][sample]] = 31_000
@@ -112,7 +112,7 @@ def flip(path: Path, sample: int, world: World) -> None:
 
 
 @pytest.mark.faults
-def test_a_shard_damaged_in_mid_epoch_ends_all_ranks_by_one_message(
+def test_a_shard_damaged_in_mid_epoch_ends_all_ranks_with_one_message(
     damaged: tuple[System, Path, int], tmp_path: Path
 ) -> None:
     system, path, sample = damaged
@@ -124,7 +124,7 @@ def test_a_shard_damaged_in_mid_epoch_ends_all_ranks_by_one_message(
 
 
 @pytest.mark.faults
-def test_a_sample_that_is_left_out_is_counted_in_metrics_and_log_and_judged(
+def test_a_skipped_sample_is_counted_in_metrics_and_log_and_judged(
     damaged: tuple[System, Path, int], tmp_path: Path
 ) -> None:
     system, path, sample = damaged
@@ -139,7 +139,7 @@ def test_a_sample_that_is_left_out_is_counted_in_metrics_and_log_and_judged(
 
 
 def poison(what: str, world: World) -> None:
-    """On rank 1, a weight, or only a gradient, is no number from step 4 on; with the latter that step's loss is one."""
+    """On rank 1, make a weight or only a gradient NaN from step 4 on; with a gradient, that step has a finite loss."""
     if world.rank == 1:
         taken = WholeTrainer.step
 
@@ -159,9 +159,7 @@ def poison(what: str, world: World) -> None:
     ("what", "expected"),
     [("weight", "the loss of step 4 is nan on rank 1 of 2; "), ("gradient", "but its gradient is not finite")],
 )
-def test_a_number_that_is_none_on_one_rank_stops_all_at_that_step(
-    tiny: Tiny, tmp_path: Path, what: str, expected: str
-) -> None:
+def test_a_nan_on_one_rank_stops_all_at_that_step(tiny: Tiny, tmp_path: Path, what: str, expected: str) -> None:
     ended = trained(tmp_path, tiny(), partial(poison, what))
     assert ended.codes == [1, 1]
     assert expected in ended.message()

@@ -1,4 +1,4 @@
-"""A disk that fills up while a run writes to it: a real file system of 4 MB, which needs root."""
+"""A disk that becomes full while a run writes to it: a real file system of 4 MB, which needs root."""
 
 import os
 import subprocess
@@ -43,7 +43,7 @@ def test_a_line_that_does_not_fit_is_one_error() -> None:
 
 
 @pytest.mark.faults
-def test_a_line_that_fits_in_part_is_not_there_at_all(disk: Path) -> None:
+def test_a_line_that_fits_only_partly_is_not_written_at_all(disk: Path) -> None:
     file = LineFile(disk / "lines")
     file.append("first\n")
     fill(disk, "filler", leave=0)

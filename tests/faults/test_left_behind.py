@@ -1,4 +1,4 @@
-"""A command that is stopped, however hard, leaves no process and no temporary file behind."""
+"""A command that is stopped by any signal leaves no process and no temporary file behind."""
 
 import os
 import shutil
@@ -69,7 +69,7 @@ def datasets(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def temporary() -> Iterator[Path]:
-    """A short path: sockets lie in TMPDIR."""
+    """A short path, because sockets are created in TMPDIR."""
     folder = tempfile.mkdtemp(dir="/tmp")
     yield Path(folder)
     shutil.rmtree(folder, ignore_errors=True)
@@ -92,7 +92,7 @@ def marked(mark: str) -> list[int]:
 
 
 def has_started_one(parent: int) -> bool:
-    """Whether a child has begun its own program: until then it has its parent's memory, variables included."""
+    """Return whether a child has started its own program; until then it has its parent's memory and variables."""
     threads = Path(f"/proc/{parent}/task").glob("*/children")
     return any(
         read(Path(f"/proc/{child}/environ")) not in (read(Path(f"/proc/{parent}/environ")), b"")
@@ -104,7 +104,7 @@ def has_started_one(parent: int) -> bool:
 def stopped(
     words: list[str], folder: Path, temporary: Path, number: int, after_s: float, **env: str
 ) -> tuple[int, str]:
-    """Stop a command so long after its first child, and wait for its processes; return its code and what it said."""
+    """Stop a command some time after its first child started, and wait for its processes; return code and output."""
     environment = {**os.environ, "TMPDIR": str(temporary), MARK: str(temporary), **env,
                    "LOGDIR": str(folder / "runs"), "TORCHINDUCTOR_CACHE_DIR": str(folder / "cache")}  # fmt: skip
     said = folder / "said"
@@ -133,7 +133,7 @@ def stopped(
     ("name", "number", "after_s"),
     [*QUICK, *(pytest.param(*row, marks=pytest.mark.faults) for row in ALL if row not in QUICK)],
 )
-def test_nothing_is_left_of_a_command_that_is_stopped(
+def test_a_command_that_is_stopped_leaves_nothing_behind(
     name: str, number: signal.Signals, after_s: float, tiny_file: str, tmp_path: Path, temporary: Path,
     request: pytest.FixtureRequest,
 ) -> None:  # fmt: skip
@@ -160,7 +160,7 @@ def test_nothing_is_left_of_a_command_that_is_stopped(
 
 
 @pytest.mark.faults
-def test_a_launcher_killed_in_its_steps_leaves_no_rank_and_a_run_that_goes_on(
+def test_a_launcher_killed_during_training_leaves_no_rank_and_a_run_that_resumes(
     tiny_file: str, tmp_path: Path, temporary: Path
 ) -> None:
     run = [tiny_file, *lasting(600)]

@@ -1,4 +1,4 @@
-"""Two hosts in network namespaces of their own, and the cable between them taken away while they train."""
+"""Two hosts in separate network namespaces, whose connection is cut while they train."""
 
 import subprocess
 from multiprocessing.connection import Connection
@@ -28,7 +28,7 @@ def unharmed(world: World) -> None:
 
 @pytest.mark.faults
 @pytest.mark.skipif(bool(network.network_obstacle()), reason=str(network.network_obstacle()))
-def test_a_node_whose_network_is_gone_is_named_by_those_that_stay(tiny: Tiny, tmp_path: Path) -> None:
+def test_a_node_that_loses_its_network_is_named_by_the_others(tiny: Tiny, tmp_path: Path) -> None:
     system = tiny("schedule.max_steps=100000", "evaluation.interval_samples=600000",
                   f"launch.stall_timeout_s={SILENT_S}")  # fmt: skip
     log, ends = tmp_path / "result_0.txt", CONTEXT.Pipe()

@@ -1,4 +1,4 @@
-"""Runs that lose ranks, or receive SIGTERM, and come to the end that they would have had. The whole takes minutes."""
+"""Runs that lose ranks or receive SIGTERM, and still end as undisturbed runs would. These tests take minutes."""
 
 import os
 import shutil
@@ -30,7 +30,7 @@ _APART = ("cache_clear", "resumed", "startup")  # a run that goes on doesn't mea
 
 
 def lasting(steps: int, *more: str) -> list[str]:
-    """Words for a run of so many steps, whose only evaluation, at its end, reaches the target."""
+    """Return the arguments of a run of that many steps, whose only evaluation, at the end, reaches the target."""
     overrides = (
         f"schedule.max_steps={steps}", f"evaluation.interval_samples={12 * steps}", "evaluation.target=0.001",
         "model.hidden_dropout=0.1", f"checkpoint.every_steps={steps // 60}", *more,
@@ -39,7 +39,7 @@ def lasting(steps: int, *more: str) -> list[str]:
 
 
 def assert_as_if_undisturbed(log: Path, *command: str) -> None:
-    """The same losses and weights, bit for bit, and the same log but for the resumptions, as the command gives."""
+    """Assert the command's losses and weights, bit for bit, and its log except for the resumptions."""
     straight = log.parent / "straight" / "result_0.txt"
     straight.parent.mkdir()
     done = finished("train", *command, "--result", straight)
@@ -51,7 +51,7 @@ def assert_as_if_undisturbed(log: Path, *command: str) -> None:
 
 
 def events(log: Path) -> list[tuple[str, Any]]:
-    """The events of a log but for those that resuming adds."""
+    """Return the events of a log without those that a resumption adds."""
     return [(event.key, event.value) for event in read_events(log) if event.key not in _APART]
 
 
@@ -60,7 +60,7 @@ def without_times(log: Path) -> list[dict[str, Any]]:
 
 
 def last_snapshot(log: Path) -> tuple[int, dict[str, str]]:
-    """Its step, and the checksums of its tensors; .metadata has an identifier of the save."""
+    """Return its step, and the checksums of its tensors; .metadata also has an identifier of the save."""
     found = newest(ResultFiles(log).snapshots)
     meta = found[1]
     return meta.step, {name: sha256 for name, sha256 in meta.sha256.items() if name.endswith(".distcp")}
@@ -71,7 +71,7 @@ def resumptions(log: Path) -> list[tuple[int, str]]:
     return [(event.value, event.metadata["after"]) for event in read_events(log) if event.key == "resumed"]
 
 
-def test_a_run_whose_ranks_are_killed_20_times_ends_as_if_nothing_had_happened(tiny_file: str, tmp_path: Path) -> None:
+def test_a_run_whose_ranks_are_killed_20_times_ends_as_an_undisturbed_one(tiny_file: str, tmp_path: Path) -> None:
     run = [tiny_file, *lasting(2000)]
     log = tmp_path / "result_0.txt"
     code, made, began = run_and_kill(run, log, kills=20, seed=7)
@@ -128,7 +128,7 @@ def test_a_rank_that_receives_sigterm_stops_all_with_a_snapshot_and_code_75(tiny
     assert log.read_bytes() == before
 
 
-def test_a_run_that_dies_three_times_by_one_fault_after_the_same_step_is_given_up(
+def test_a_run_that_dies_of_the_same_fault_after_the_same_step_three_times_is_given_up(
     tiny_file: str, tmp_path: Path
 ) -> None:
     log = tmp_path / "result_0.txt"
@@ -147,7 +147,7 @@ def test_a_run_that_dies_three_times_by_one_fault_after_the_same_step_is_given_u
     assert keys.count("run_start") == keys.count("run_stop") == 1
 
 
-def test_under_torchrun_restarted_ranks_go_on_with_the_run_that_they_began(tiny_file: str, tmp_path: Path) -> None:
+def test_under_torchrun_restarted_ranks_resume_their_run(tiny_file: str, tmp_path: Path) -> None:
     run = [tiny_file, *lasting(600)]
     log = tmp_path / "tiny" / "bert" / "result_0.txt"
     with socket.socket() as probe:

@@ -1,4 +1,4 @@
-"""What is read is never run, what listens is out of others' reach, and what is written tells no secrets."""
+"""Files that are read can't run code, ports are out of others' reach, and files that are written contain no secrets."""
 
 import os
 import pathlib
@@ -23,8 +23,8 @@ from tests.ranks import LIMIT_S
 from tests.training.test_run import BERTBENCH, children, metrics, wait_for, words
 
 
-def test_nothing_of_ours_reads_tensors_with_an_unlimited_pickle() -> None:
-    """Ruff's rules (pyproject.toml) find the other ways to run what is read."""
+def test_our_code_never_reads_tensors_with_an_unrestricted_pickle() -> None:
+    """Ruff's rules (pyproject.toml) find the other ways in which a file could run code."""
     folders = [Path(package.__file__ or "").parent for package in (bertbench, compliance)]
     sources = [path for folder in folders for path in folder.rglob("*.py")]
     assert len(sources) > 200
@@ -78,7 +78,9 @@ def test_a_snapshot_that_names_a_file_elsewhere_is_refused(snapshot: Path) -> No
     assert_refused(snapshot, metadata, "names a file outside")
 
 
-def test_a_snapshot_that_python_313_wrote_is_read_by_any(snapshot: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_snapshot_that_python_313_wrote_is_read_by_every_version(
+    snapshot: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     metadata = SnapshotReader(snapshot).read_metadata()
     metadata.storage_meta = StorageMeta(checkpoint_id=snapshot)
     with monkeypatch.context() as as_313:

@@ -61,7 +61,7 @@ def test_a_stopped_rank_ends_the_run_and_is_named_once(tiny_file: str, tmp_path:
     assert any(entry["profiling_name"].startswith("shared_memory:sum") for entry in recorded)
 
 
-def test_a_run_that_is_stopped_as_a_whole_goes_on_afterwards(tiny_file: str, tmp_path: Path) -> None:
+def test_a_run_whose_processes_are_all_paused_continues_afterwards(tiny_file: str, tmp_path: Path) -> None:
     def suspend_and_end(ranks: dict[int, int]) -> None:
         for signal_sent in (signal.SIGSTOP, signal.SIGCONT):
             for pid in ranks.values():
@@ -73,7 +73,7 @@ def test_a_run_that_is_stopped_as_a_whole_goes_on_afterwards(tiny_file: str, tmp
 
 
 def slow_samples(first: int, seconds: float, world: World) -> None:
-    """On rank 1, from one step on, samples take so many seconds to read."""
+    """On rank 1, from one step on, make samples take that many seconds to read."""
     if world.rank == 1:
         ensured, calls = SampleCheck.ensured, itertools.count(1)
 
@@ -97,7 +97,7 @@ def test_a_rank_whose_samples_never_come_is_named_with_its_step(tiny: Tiny, tmp_
     assert "slowly" in stack  # the line of the loader's thread in which it sleeps
 
 
-def test_a_slow_disk_is_warned_of_with_its_rank_and_the_waits_are_counted(tiny: Tiny, tmp_path: Path) -> None:
+def test_a_warning_names_the_rank_with_a_slow_disk_and_counts_the_waits(tiny: Tiny, tmp_path: Path) -> None:
     ended = trained(tmp_path, tiny("schedule.max_steps=4"), partial(slow_samples, 1, 1.5))
     assert ended.codes == [0, 0], ended.said
     (warning,) = [line for line in ended.said.splitlines() if "waited" in line]  # one a minute

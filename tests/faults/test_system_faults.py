@@ -1,4 +1,4 @@
-"""A fault of the machine is called by its name, with what mends it, and never said to be damaged data."""
+"""A fault of the machine is named, with its remedy, and never reported as damaged data."""
 
 import errno
 import json
@@ -43,7 +43,7 @@ def copied(tiny_folder: Path, tmp_path: Path) -> Path:
 
 
 def require_named(cases: list[Case], folder: Path, **environment: str) -> None:
-    """Each command fails with one message a file: the system's reason and its remedy."""
+    """Each command fails with one message per file: the system's reason and the remedy."""
     for case, ended in zip(cases, called(cases, folder, **environment), strict=True):
         assert ended.code in (1, 2), f"{case}\n{ended.text}"
         assert os.strerror(case.number) in ended.text, f"{case}\n{ended.text}"
@@ -51,7 +51,7 @@ def require_named(cases: list[Case], folder: Path, **environment: str) -> None:
         assert not [words for words in EXPENSIVE if words in ended.text], f"{case}\n{ended.text}"
 
 
-def test_nothing_needs_a_lock(copied: Path, text: Path, tmp_path: Path) -> None:
+def test_no_command_needs_a_file_lock(copied: Path, text: Path, tmp_path: Path) -> None:
     system, exported = str(copied.parent / "tiny.json"), tmp_path / "exported"
     commands = (
         ["data", "prepare", "--system", system, "--text", str(text), "--out", str(tmp_path / "made")],
@@ -69,7 +69,7 @@ def test_locks_that_the_user_asks_for_and_the_file_system_refuses_are_named(copi
     require_named([verify], tmp_path, HDF5_USE_FILE_LOCKING="TRUE")
 
 
-def test_a_sound_dataset_that_the_system_can_t_read_is_not_said_to_be_damaged(copied: Path, tmp_path: Path) -> None:
+def test_a_sound_dataset_that_can_t_be_read_is_not_reported_as_damaged(copied: Path, tmp_path: Path) -> None:
     verify = ["data", "verify", str(copied)]
     files = ("manifest.json", "vocab.txt", "train/index.npy", "train/part_00001.h5")
     cases = [Case(verify, "open", file, number) for file in files for number in LISTED]
@@ -79,9 +79,7 @@ def test_a_sound_dataset_that_the_system_can_t_read_is_not_said_to_be_damaged(co
     require_named(cases, tmp_path)
 
 
-def test_inputs_that_the_system_can_t_read_and_places_that_it_can_t_write_are_named(
-    copied: Path, text: Path, tmp_path: Path
-) -> None:
+def test_unreadable_inputs_and_unwritable_folders_are_named(copied: Path, text: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     samples = published.write_hdf5(tmp_path / "samples.hdf5", published.fixed_fields())
     records = published.write_tfrecord(tmp_path / "records", [published.example(published.features(SAMPLES[0]))])
@@ -121,7 +119,7 @@ def test_inputs_that_the_system_can_t_read_and_places_that_it_can_t_write_are_na
     assert not out.exists()
 
 
-def test_a_link_to_nothing_and_a_folder_in_place_of_a_file_are_named(copied: Path, printed: Printed) -> None:
+def test_a_broken_link_and_a_folder_in_place_of_a_file_are_named(copied: Path, printed: Printed) -> None:
     shard, index = copied / "train" / "part_00000.h5", copied / "eval" / "index.npy"
     shard.rename(copied.parent / "elsewhere.h5")
     shard.symlink_to("/nowhere/part_00000.h5")
@@ -140,7 +138,9 @@ def test_a_link_to_nothing_and_a_folder_in_place_of_a_file_are_named(copied: Pat
     assert f"is a link to {copied / 'gone.json'}, which isn't there" in printed("data", "show", copied, code=2)
 
 
-def test_samples_that_can_t_be_read_are_not_said_to_differ(copied: Path, tiny_folder: Path, printed: Printed) -> None:
+def test_samples_that_can_t_be_read_are_not_reported_as_different(
+    copied: Path, tiny_folder: Path, printed: Printed
+) -> None:
     shard = copied / "train" / "part_00000.h5"
     shard.unlink()
     shard.mkdir()
@@ -150,7 +150,7 @@ def test_samples_that_can_t_be_read_are_not_said_to_differ(copied: Path, tiny_fo
 
 
 @pytest.mark.slow
-def test_weights_that_the_system_can_t_read_are_not_said_to_be_damaged(tmp_path: Path) -> None:
+def test_weights_that_can_t_be_read_are_not_reported_as_damaged(tmp_path: Path) -> None:
     weights, out = write_tiny(tmp_path / "weights.safetensors"), str(tmp_path / "out")
     write_bundle(tmp_path / "model.ckpt", tensorflow_1())
     config = tmp_path / "bert_config.json"
@@ -178,7 +178,7 @@ def test_weights_that_the_system_can_t_read_are_not_said_to_be_damaged(tmp_path:
     assert not Path(out).exists()
 
 
-def test_an_error_that_nobody_expected_is_a_line_if_the_system_is_at_fault_and_else_a_defect() -> None:
+def test_an_unexpected_error_is_one_line_if_the_system_is_at_fault_and_otherwise_a_defect() -> None:
     assert uncaught(OSError(errno.EMFILE, "")) == f"a file: {os.strerror(errno.EMFILE)}; {ULIMIT}"
     named = uncaught(PermissionError(errno.EACCES, "", "/data/x"))
     assert named.startswith("/data/x: Permission denied; give this user permission")

@@ -43,7 +43,7 @@ def system(system_file: str) -> Callable[..., System]:
 
 @pytest.fixture
 def squad(system_file: str, vocab: Path, tmp_path: Path) -> list[str]:
-    """The words of a fine-tuning into tmp_path/out; later words may replace these."""
+    """Return the arguments of a fine-tuning that writes to tmp_path/out; later arguments may replace these."""
     files = {"train": QUESTIONS, "dev": QUESTIONS, "vocab": vocab, "out": tmp_path / "out"}
     options = [word for name, path in files.items() for word in (f"--{name}", str(path))]
     return ["finetune", "squad", "--system", system_file, *options]
@@ -55,5 +55,5 @@ def inputs(vocab: Path) -> Callable[..., Inputs]:
 
 
 def content_of_lines(path: Path) -> list[dict[str, Any]]:
-    """The JSON objects of a file with one a line."""
+    """Return the JSON objects of a file with one per line."""
     return [json.loads(line) for line in path.read_text().splitlines()]

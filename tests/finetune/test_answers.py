@@ -20,7 +20,7 @@ def feature(widest: list[bool]) -> Feature:
     return Feature(0, np.zeros(9, np.int32), 3, offsets, np.array(widest), 0, 0)
 
 
-def test_the_best_spans_of_a_window_are_those_of_all_that_are_allowed() -> None:
+def test_the_best_spans_of_a_window_are_the_best_of_all_allowed_spans() -> None:
     random = np.random.default_rng(5)
     for _ in range(20):
         logits, widest = random.normal(size=(9, 2)).astype(np.float32), (random.random(5) < 0.7).tolist()
@@ -56,7 +56,7 @@ def test_a_question_is_left_unanswered_if_every_window_says_so() -> None:
     assert answer(sure, threshold=6.0) == ("ab", 6.0, ["", "ab"]), "more than the threshold, not as much"
 
 
-def test_where_training_has_no_unanswerable_questions_all_are_answered() -> None:
+def test_if_training_has_no_unanswerable_questions_all_are_answered() -> None:
     assert answer(window(7.0, (0, 2, 1.0)), may_abstain=False) == ("ab", 6.0, ["ab"])
 
 

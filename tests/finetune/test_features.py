@@ -1,4 +1,4 @@
-"""Features worked out by hand: windows, labels, and offsets into the text as it was written."""
+"""Features worked out by hand: windows, labels, and offsets into the original text."""
 
 import numpy as np
 import pytest
@@ -93,7 +93,7 @@ def test_a_label_is_the_first_answer_s_whole_tokens_or_cls(answers: list[str], p
         ("the cat東京sat", "東京", [UNK, UNK]),  # Chinese characters are words of their own
     ],
 )
-def test_tokens_find_back_to_the_text_as_it_was_written(context: str, answer: str, tokens: list[int]) -> None:
+def test_tokens_map_back_to_the_original_text(context: str, answer: str, tokens: list[int]) -> None:
     (made,) = features(ask(context, answer), max_seq_length=29)
     assert made.tokens_N[made.start : made.end + 1].tolist() == tokens
     start, stop = made.offsets_C2[made.start - made.first, 0], made.offsets_C2[made.end - made.first, 1]

@@ -52,7 +52,7 @@ def test_losses_and_answers_do_not_depend_on_ranks(system: Tiny, inputs: Callabl
     assert two[0] == pytest.approx(alone[0], abs=2e-5)
 
 
-def test_questions_are_learnt_by_heart_and_everything_is_reported(
+def test_questions_are_memorised_and_everything_is_reported(
     system: Tiny, inputs: Callable[..., Inputs], squad: list[str], tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
@@ -132,7 +132,7 @@ MISTAKES = {
     "--train EMPTY": "found no question to train on; question a: found an empty answer",
     "--vocab UNSPECIAL": "found no entry [CLS]; expected all of",
     "--set model.vocab_size=197": "has 199 entries, model.vocab_size is 197; raise model.vocab_size",
-    "--weights /nowhere": "/nowhere: found nothing there",
+    "--weights /nowhere": "/nowhere: no such file or folder",
     "--set finetune.max_seq_length=102": "finetune.max_seq_length 102 is more than model.max_positions 101",
     "--set finetune.max_query_length=98": "set it to at most 97",
     "--set finetune.epoch=2": "finetune.epoch: unknown key; did you mean epochs?",

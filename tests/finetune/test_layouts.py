@@ -1,4 +1,4 @@
-"""Strict semantics of fine-tuning: on any layout, a step is the step of one rank, but for rounding; dropout is 0."""
+"""In fine-tuning on any layout, a step equals the step of one rank, except for rounding; dropout is 0."""
 
 from collections.abc import Callable
 from typing import Any
@@ -67,7 +67,7 @@ LAMB = ("finetune.optimizer=lamb",)
 def check_layouts(
     tiny: Tiny, inputs: Callable[..., Inputs], tmp_path: Any, ranks: int, *layouts: tuple[str, ...]
 ) -> None:
-    """Compare runs on so many ranks with one rank's, by Adam, or by LAMB where a layout has it."""
+    """Compare runs on that many ranks with one rank's, with Adam, or with LAMB if the layout uses it."""
     optimizers = list(dict.fromkeys(LAMB if LAMB[0] in layout else () for layout in layouts))
     alone = dict(zip(optimizers, courses(tiny, inputs, tmp_path, 1, *optimizers)[0], strict=True))
     results, *others = courses(tiny, inputs, tmp_path, ranks, *layouts)

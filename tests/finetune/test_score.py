@@ -48,7 +48,7 @@ def test_a_prediction_earns(answers: list[str], prediction: str, expected: tuple
     assert marks(ask("one", *answers), prediction) == pytest.approx(expected)
 
 
-def test_a_score_is_the_mean_in_percent_and_tells_questions_without_answers_apart() -> None:
+def test_a_score_is_the_mean_in_percent_and_is_separate_for_questions_without_answers() -> None:
     questions = [ask("a", "Virgin Mary"), ask("b", "1871"), ask("c")]
     found = scores_by_group(questions, {"a": "Virgin Mary of Lourdes", "b": "1871", "c": ""})
     assert found == pytest.approx({
@@ -91,7 +91,9 @@ def test_the_command_prints_scores_and_warns_of_missing_predictions(
 @pytest.mark.parametrize(
     "answer", [{"text": "cat", "answer_start": 3}, {"text": "cat"}, {"text": "cat", "answer_start": -1}]
 )
-def test_scores_need_no_place_of_an_answer(tmp_path: Path, printed: Printed, answer: dict[str, object]) -> None:
+def test_scores_don_t_need_the_position_of_an_answer(
+    tmp_path: Path, printed: Printed, answer: dict[str, object]
+) -> None:
     odd = [{**CAT, "answers": [answer]}, {**CAT, "id": "b", "is_impossible": True}]  # the official script scores both
     words = ["--dev", write(tmp_path / "dev.json", squad(*odd)), "--score"]
     found = json.loads(

@@ -1,4 +1,4 @@
-"""Nothing that a person sets for fine-tuning is ignored: each changed setting changes what a run of it does."""
+"""No setting of fine-tuning is ignored: each changed setting changes the run."""
 
 import json
 from collections.abc import Callable
@@ -60,7 +60,7 @@ CHANGES: tuple[Change, ...] = (
 
 
 def evidence(world: World, system: System, inputs: Inputs, out: Path) -> dict[str, Any]:
-    """Return what a fine-tuning did, without what only repeats its configuration."""
+    """Return the effects of a fine-tuning, without output that only repeats its configuration."""
     files = reserve_folder(out) if world.leads else None
     epochs = finetune(system, world, 7, inputs, files, Progress(False))
     if not files:
@@ -94,7 +94,7 @@ def test_every_changed_setting_changes_the_run(system: Tiny, inputs: Callable[..
     assert unchanged == []
 
 
-def test_steps_in_half_precision_are_those_of_fp32_but_for_its_rounding(
+def test_steps_in_half_precision_equal_those_in_fp32_except_for_rounding(
     system: Tiny, inputs: Callable[..., Inputs], tmp_path: Path
 ) -> None:
     stages = ("parallel.pipeline=2", "parallel.microbatches=2")

@@ -29,7 +29,7 @@ SMALL = BertShape(1024, 256, 3, 4, 512, hidden_dropout=0.0, attention_dropout=0.
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_attention_is_padded_attention_but_for_rounding(
+def test_attention_equals_padded_attention_except_for_rounding(
     dtype: torch.dtype, record_property: Callable[[str, object], None]
 ) -> None:
     assert (kernel_for(CUDA, dtype, 64) is flash_attention) == (dtype != torch.float32)
@@ -59,7 +59,7 @@ def test_dropout_in_flash_attention_is_unbiased_and_the_same_forward_and_backwar
 
 
 def made_up(seed: int) -> Batch:
-    """A batch with Wikipedia's share of masked tokens, of a size of its own."""
+    """A batch with Wikipedia's share of masked tokens, of a size that no other batch has."""
     lengths = np.sort(np.random.default_rng(seed).integers(20, 512, 13))[::-1]
     return batch_of(samples_of_lengths(lengths, seed, SMALL.vocab_size))
 
@@ -125,7 +125,7 @@ def test_losses_are_within_three_times_the_error_of_plain_half_precision(
     assert largest(Training(precision, mode, residual=residual).losses(), exact) <= allowed
 
 
-def test_adam_by_torchs_kernel_is_plain_adam() -> None:
+def test_adam_by_torchs_kernel_equals_plain_adam() -> None:
     by_kernel, plain = (nn.Parameter(torch.ones(7, 5, device=CUDA)) for _ in range(2))
     for parameter, step in ((by_kernel, native_adam_step), (plain, foreach_step)):
         optimizer = MultiTensorAdam([parameter], adam(), matrix_step=step)
@@ -160,7 +160,7 @@ def test_one_compilation_serves_batches_of_all_sizes() -> None:
             training.step(training.batch(seed))
 
 
-def test_batches_arrive_whole_from_a_stream_of_their_own() -> None:
+def test_batches_arrive_intact_from_a_separate_stream() -> None:
     copies, computing_stream = torch.cuda.Stream(), torch.cuda.current_stream()
     for seed in range(20):
         expected = made_up(seed)

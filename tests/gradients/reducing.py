@@ -23,7 +23,7 @@ def small_model() -> nn.Module:
 
 
 def loss_of(model: Any, rank: int, part: int) -> Tensor:
-    """Each rank's gradient is about a third of the one before, so that some are clipped and some aren't."""
+    """Make each rank's gradient about a third of the previous rank's, so that some are clipped and some aren't."""
     inputs = torch.randn(13, 7, generator=torch.Generator().manual_seed(100 * rank + part))
     loss: Tensor = model(inputs).square().sum() / (13 * 3**rank)
     return loss

@@ -1,4 +1,4 @@
-"""Buckets that are asked for by number: exactly so many, of whole tensors in order, as equal as those allow."""
+"""A requested number of buckets: exactly that many, of whole tensors in order, as equal as those allow."""
 
 import pytest
 import torch
@@ -27,7 +27,7 @@ def test_tensors_are_split_in_order_into_groups_of_nearly_equal_sizes(
     assert split_evenly(sizes, groups) == counts
 
 
-def test_any_number_of_buckets_up_to_that_of_the_tensors_is_made_of_bert_large() -> None:
+def test_bert_large_is_split_into_any_number_of_buckets_up_to_the_number_of_tensors() -> None:
     with torch.device("meta"):
         parameters = list(Bert(BertShape()).parameters())[::-1]
     for buckets in (1, 22, len(parameters)):

@@ -61,7 +61,7 @@ def defined(mode: ClipMode, max_norm: float, ranks: int, buckets: tuple[int, ...
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
-def test_every_mode_is_what_its_definition_says(ranks: int) -> None:
+def test_every_mode_follows_its_definition(ranks: int) -> None:
     modes: list[ClipMode] = ["none", "after", "before", "bucket"]
     for mode, answers in zip(modes, zip(*run_ranks(ranks, all_modes, modes), strict=True), strict=True):
         (gradient, buckets, _), (scaled, _, _) = answers[0]
@@ -75,14 +75,14 @@ def test_every_mode_is_what_its_definition_says(ranks: int) -> None:
 
 
 def all_modes(world: World, modes: list[ClipMode]) -> list[Any]:
-    """Each mode as it is, and with a loss scale."""
+    """Each mode, with and without a loss scale."""
     return [
         tuple(reduced(world, mode, 3.5 * world.size, scale, Communication()) for scale in (None, 1024.0))
         for mode in modes
     ]
 
 
-def test_what_is_not_finite_on_one_rank_survives_every_clip_on_all_ranks() -> None:
+def test_a_value_that_is_not_finite_on_one_rank_survives_every_clip_on_all_ranks() -> None:
     for mode, *finite in zip(("before", "bucket"), *run_ranks(2, finite_after_overflow), strict=True):
         assert finite == [False, False], mode
 
@@ -103,7 +103,7 @@ def finite_after_overflow(world: World) -> list[bool]:
     return found
 
 
-def test_clipping_into_half_the_bytes_takes_no_pass_of_its_own() -> None:
+def test_clipping_into_half_the_bytes_needs_no_extra_pass() -> None:
     for full, bf16, fp16 in run_ranks(2, operations_of_a_step):
         assert "aten::mul_" in full, "the bucket is scaled where it is"
         for names in (bf16, fp16[: fp16.index("c10d::allreduce_")]):

@@ -41,7 +41,7 @@ STEPS = 3  # PowerSGD begins with the third
 
 
 class Summed(NamedTuple):
-    """What a rank has of its last step: its own gradient, the sum that it got, and the bytes that it contributed."""
+    """A rank's last step: its own gradient, the sum that it received, and the bytes that it contributed."""
 
     own: list[float]
     got: list[float]
@@ -50,7 +50,7 @@ class Summed(NamedTuple):
 
 @contextmanager
 def contributed_bytes() -> Iterator[list[int]]:
-    """Note the bytes of every buffer that this rank gives to a sum, also in the threads where PowerSGD starts some."""
+    """Record the bytes of every buffer that this rank gives to a sum, including those from PowerSGD's threads."""
     sizes: list[int] = []
 
     def noted(collective: Callable[..., Any], buffer_at: int) -> Callable[..., Any]:
@@ -95,7 +95,7 @@ def flat(tensors: Iterable[Tensor]) -> list[float]:
 
 @pytest.fixture(scope="module")
 def summed() -> dict[str, list[Summed]]:
-    """By way: what each rank has."""
+    """For each way, return the state of each rank."""
     ranks = run_ranks(RANKS, summed_each_way)
     return {name: [answer[name] for answer in ranks] for name in WAYS}
 
@@ -116,7 +116,7 @@ def test_a_rank_contributes_as_many_bytes_as_the_formula_says(summed: dict[str, 
     assert {rank.sent_bytes for rank in summed[way]} == {expected}
 
 
-def test_an_uncompressed_sum_takes_4_bytes_an_element(summed: dict[str, list[Summed]]) -> None:
+def test_an_uncompressed_sum_takes_4_bytes_per_element(summed: dict[str, list[Summed]]) -> None:
     assert summed["none"][0].sent_bytes == 4 * ELEMENTS
 
 
@@ -129,7 +129,7 @@ def test_a_sum_by_node_takes_all_of_a_bucket_within_the_node_and_half_of_it_betw
     assert 0 <= sent_bytes - 1.5 * width * ELEMENTS <= padding
 
 
-def test_powersgd_sends_factors_of_the_matrices_that_are_worth_it() -> None:
+def test_powersgd_sends_factors_of_the_matrices_for_which_that_saves_bytes() -> None:
     # 100 x 50 at rank 4: 4 x 150 elements in place of 5,000; 6 x 5: its factors would be more than half of it
     options = Communication(compression="powersgd", powersgd_rank=4)
     assert bytes_per_step(options, [(100, 50), (6, 5), (7,)], [], 1) == 4 * (600 + 30 + 7)

@@ -30,7 +30,7 @@ def sent_bytes(function: Any, arguments: Any, ranks: int) -> int:
 
 
 def steps_of(world: World, name: str) -> tuple[list[float], list[float], list[float], int, int]:
-    """Over some steps: what was applied and what should have been, in all; what is left; bytes sent, by formula too."""
+    """Return totals over some steps: applied, ideal, the remaining error, and the bytes sent and by the formula."""
     model = nn.Linear(29, 67, bias=False)  # one bucket of 1,943: no multiple of 3 ranks or of 512
     reducer = reducer_of(model, world.size, options=WAYS[name])
     generator = torch.Generator().manual_seed(world.rank)
@@ -60,7 +60,7 @@ def steps_of(world: World, name: str) -> tuple[list[float], list[float], list[fl
 
 
 @pytest.mark.parametrize("name", WAYS)
-def test_what_is_applied_and_what_is_carried_make_up_the_sum_for_the_bytes_of_the_formula(name: str) -> None:
+def test_applied_and_carried_parts_add_up_to_the_sum_for_the_bytes_of_the_formula(name: str) -> None:
     answers = run_ranks(3, steps_of, name)
     first_applied = answers[0][0]
     for applied, true, left, sent, by_formula in answers:
@@ -88,7 +88,7 @@ def test_a_block_is_rounded_to_127ths_of_its_largest_element() -> None:
 
 
 @pytest.mark.parametrize("name", WAYS)
-def test_a_gradient_that_is_not_finite_is_so_on_every_rank(name: str) -> None:
+def test_a_gradient_that_is_not_finite_on_one_rank_becomes_so_on_every_rank(name: str) -> None:
     assert run_ranks(2, broken_gradient, name) == [True, True]
 
 

@@ -1,4 +1,4 @@
-"""A sum that stays in bf16 has the bits of the one that is written back to the gradients, which it leaves alone."""
+"""A sum that stays in bf16 has the same bits as one that is written back, and doesn't change the gradients."""
 
 import torch
 from torch import Tensor, nn

@@ -1,4 +1,4 @@
-"""The reducer beside torch's DDP with a hook that does the same, on two gloo ranks."""
+"""The reducer compared with torch's DDP and a hook that does the same, on two gloo ranks."""
 
 from typing import Any
 
@@ -57,7 +57,7 @@ def all_ways(world: World) -> tuple[list[float], dict[str, Any]]:
     return by_ddp(world), {f"{mode} {drops}": train(world, mode, drops) for mode in MODES for drops in (True, False)}
 
 
-def test_gradients_are_ddps_to_the_bit_with_accumulation_and_move_in_one_launch_a_bucket() -> None:
+def test_gradients_equal_ddps_bit_for_bit_with_accumulation_and_move_in_one_launch_per_bucket() -> None:
     (by_ddp, first), (_, second) = run_ranks(2, all_ways)
     assert first["none True"][0] == by_ddp
     for name, (gradients, share, (single, several)) in first.items():

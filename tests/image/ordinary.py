@@ -13,7 +13,7 @@ USER = os.environ.get("IMAGE_USER", "bertbench-image") if os.geteuid() == 0 else
 
 
 def as_user(*command: str | Path, limit_s: float, variables: Mapping[str, str] | None = None) -> str:
-    """Return what a command of the ordinary user's prints."""
+    """Return what a command prints when the ordinary user runs it."""
     known = {name: os.environ[name] for name in ("PATH", "PIP_FIND_LINKS", "BASE", "MIRROR") if name in os.environ}
     mine = {"HOME": pwd.getpwnam(USER).pw_dir, "USER": USER, "LOGNAME": USER}
     env = [f"{name}={value}" for name, value in {**known, **mine, **(variables or {})}.items()]
@@ -36,6 +36,6 @@ def copy_source(work: Path) -> None:
 
 
 def remove(work: Path) -> None:
-    """Remove `work`, where storage holds files of the ordinary user's other ids."""
+    """Remove `work`, whose storage contains files with other ids of the ordinary user."""
     as_user("buildah", "unshare", "rm", "-rf", work / "storage", work / "run", limit_s=300)
     shutil.rmtree(work, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""What an image installs on its base: not what the base has."""
+"""An image installs on its base only the packages that the base lacks."""
 
 import subprocess
 import sys
@@ -10,7 +10,7 @@ from bertbench.common.paths import REPOSITORY
 
 
 def installed_on(folder: Path, *interpreter: str) -> tuple[str, list[str], list[str]]:
-    """Return what the script says, the requirements, and the versions that pip is held to."""
+    """Return the output of the script, the requirements, and the versions that pip may take."""
     script = REPOSITORY / "benchmarks/bert/launch/requirements.py"
     words = [*interpreter, str(script), str(REPOSITORY), str(folder)]
     said = subprocess.run(words, capture_output=True, text=True, check=True).stdout

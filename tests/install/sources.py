@@ -1,4 +1,4 @@
-"""What a wheel or a source distribution is built from, and how pip builds it without a network."""
+"""The sources of a wheel or a source distribution, and how pip builds it without a network."""
 
 import shutil
 import sys
@@ -16,7 +16,7 @@ WITHOUT_NETWORK = (
 
 
 def copied_sources(folder: Path) -> Path:
-    """A new folder with the sources alone: setuptools builds in place, where an older build may lie."""
+    """A new folder with only the sources, because setuptools builds in place, where there may be an older build."""
     assert REPOSITORY is not None
     folder.mkdir()
     for name in _BUILT_FROM:

@@ -1,4 +1,4 @@
-"""Where a checkout keeps data and runs, and what DATADIR and LOGDIR replace."""
+"""Where a clone keeps data and runs, and which folders DATADIR and LOGDIR replace."""
 
 from pathlib import Path
 

@@ -76,7 +76,7 @@ def test_the_program_and_the_library_are_of_this_version(environment: Path, tmp_
     assert version == bertbench.__version__
 
 
-def test_pip_finds_every_dependency_in_a_version_that_the_package_takes(environment: Path, tmp_path: Path) -> None:
+def test_pip_finds_every_dependency_in_a_version_that_the_package_allows(environment: Path, tmp_path: Path) -> None:
     said = run(environment, tmp_path, "python", "-m", "pip", "check").stdout
     assert [line for line in said.splitlines() if line.startswith("bertbench ")] == []
 

@@ -1,4 +1,4 @@
-"""Wheels, built from the repository's files and used in another folder: they carry all that commands read."""
+"""Wheels that are built from the repository and used in another folder contain all files that commands read."""
 
 import json
 import os
@@ -25,7 +25,7 @@ SCRIPTS = {"run.sub", "run_with_docker.sh"}
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An installed wheel's folder. It lies in a repository of somebody else's, as a virtual environment may."""
+    """The folder of an installed wheel, inside somebody else's repository, as a virtual environment may be."""
     folder = tmp_path_factory.mktemp("wheel")
     sources = copied_sources(folder / "sources")
     enclosing = folder / "enclosing"
@@ -37,7 +37,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def judge_alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that `pip install ./compliance` fills, without what it depends on."""
+    """The folder that `pip install ./compliance` fills, without its dependencies."""
     folder = tmp_path_factory.mktemp("judge")
     shutil.copytree(Path(compliance.__file__).parent, folder / "compliance")
     return unpacked_wheel(folder / "compliance", folder / "site-packages")
@@ -61,7 +61,7 @@ def installed(site: Path, folder: Path, *words: str, **variables: str) -> subpro
     )
 
 
-def test_a_wheel_carries_the_repositorys_files_unchanged_and_no_code_of_theirs(site: Path) -> None:
+def test_a_wheel_contains_the_repositorys_files_unchanged_and_none_of_their_code(site: Path) -> None:
     assert REPOSITORY is not None
     share = site / "bertbench" / "share"
     for name, source in CARRIED.items():
@@ -77,7 +77,7 @@ def test_a_wheel_carries_the_repositorys_files_unchanged_and_no_code_of_theirs(s
     assert not list(share.rglob("*.py"))
 
 
-def test_a_wheel_carries_every_file_of_the_packages(site: Path) -> None:
+def test_a_wheel_contains_every_file_of_the_packages(site: Path) -> None:
     for package in (paths.PACKAGE, Path(compliance.__file__).parent):
         ours = {path for path in package.rglob("*.*") if path.suffix in (".py", ".json", ".csv", ".cpp", ".h")}
         assert len(ours) > 20
@@ -85,7 +85,7 @@ def test_a_wheel_carries_every_file_of_the_packages(site: Path) -> None:
             assert (site / path.relative_to(package.parent)).read_bytes() == path.read_bytes()
 
 
-def test_a_wheel_carries_no_laboratory_and_one_line_says_where_it_is(site: Path, tmp_path: Path) -> None:
+def test_a_wheel_does_not_contain_the_laboratory_and_one_line_says_where_it_is(site: Path, tmp_path: Path) -> None:
     assert {path.name for path in site.iterdir() if path.suffix != ".dist-info"} == {"bertbench", "compliance"}
     for words in (["lab"], ["lab", "step", "--help"]):
         done = installed(site, tmp_path, "-m", "bertbench", *words)
@@ -93,7 +93,7 @@ def test_a_wheel_carries_no_laboratory_and_one_line_says_where_it_is(site: Path,
         assert "clone bertbench's repository" in done.stderr
 
 
-def test_an_installed_bertbench_answers_as_a_checkout_does(site: Path, tmp_path: Path, capsys: Captured) -> None:
+def test_an_installed_bertbench_answers_like_a_clone(site: Path, tmp_path: Path, capsys: Captured) -> None:
     calls = (
         ["config", "list", "--json"],
         ["config", "show", "dgxa100_n8"],
@@ -107,7 +107,7 @@ def test_an_installed_bertbench_answers_as_a_checkout_does(site: Path, tmp_path:
     assert done.stdout.endswith("[0, 0, 0]\n")
 
 
-def test_data_and_runs_lie_in_the_working_directory_or_where_variables_say(site: Path, tmp_path: Path) -> None:
+def test_data_and_runs_are_in_the_working_directory_or_where_variables_say(site: Path, tmp_path: Path) -> None:
     code = (
         "from bertbench.common.paths import *; print(data_folder('demo'), data_folder('/abs'), runs_folder(), home())"
     )
@@ -117,7 +117,7 @@ def test_data_and_runs_lie_in_the_working_directory_or_where_variables_say(site:
     assert said == ["/d/demo", "/abs", "/l", str(tmp_path)]
 
 
-def test_an_installed_code_has_no_commit_though_a_repository_encloses_it(site: Path, tmp_path: Path) -> None:
+def test_installed_code_has_no_commit_even_inside_a_repository(site: Path, tmp_path: Path) -> None:
     code = "import json; from bertbench.machine.provenance import provenance; print(json.dumps(provenance()))"
     origin = json.loads(installed(site, tmp_path, "-c", code).stdout)
     assert (origin["commit"], origin["tree_dirty"]) == (None, None)

@@ -1,4 +1,4 @@
-"""One page for any record."""
+"""A page for any record."""
 
 from lab.record_page import record_page
 

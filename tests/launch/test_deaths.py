@@ -1,4 +1,4 @@
-"""How an attempt ended, and when a run is given up: for its own faults, never for signals from outside."""
+"""How an attempt ended, and when a run is given up: after faults of its own, never after signals from outside."""
 
 import signal
 from pathlib import Path
@@ -22,7 +22,7 @@ NAN, DISK = "rank 0: the loss of step 6 is nan on rank 0 of 2", "rank 0: result_
         ([(fault, 6) for fault in (NAN, DISK, NAN, DISK)], 0),
     ],
 )
-def test_the_third_death_by_one_fault_without_a_step_gained_is_hopeless(
+def test_a_third_death_of_the_same_fault_without_progress_is_final(
     deaths: list[tuple[str | None, int]], last: int
 ) -> None:
     so_far: list[Death] = []
@@ -31,7 +31,7 @@ def test_the_third_death_by_one_fault_without_a_step_gained_is_hopeless(
         assert hopeless(so_far) == (count == last)
 
 
-def test_a_crash_and_a_kill_for_lack_of_memory_are_the_programs_own_other_signals_come_from_outside() -> None:
+def test_crashes_and_kills_for_lack_of_memory_are_the_programs_fault_and_other_signals_are_not() -> None:
     def from_outside(number: signal.Signals, out_of_memory: bool = False) -> bool:
         return how_ended({0: ProcessFailure(0, 1, -number, "/nowhere")}, out_of_memory).outside
 
@@ -59,7 +59,7 @@ MISTAKE = "rank 1: the model doesn't fit this run"
         ([(5, "")], (1, "rank 0 ended with exit code 5", False)),
     ],
 )
-def test_an_attempt_ends_by_the_rank_that_knows_the_cause(
+def test_the_cause_of_a_failed_attempt_comes_from_the_rank_that_knows_it(
     ranks: list[tuple[int, str]], expected: tuple[object, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A rank is its exit code and the cause that it recorded."""

@@ -1,4 +1,4 @@
-"""What `bertbench launch` prints and runs elsewhere; scripts and manifests against the tools that check them."""
+"""The commands that `bertbench launch` prints and runs elsewhere; scripts and manifests, checked by their own tools."""
 
 import json
 import os
@@ -48,7 +48,7 @@ def test_the_sbatch_line_says_what_the_system_file_says() -> None:
     assert "--gpus-per-node=2" not in slurm_command(job("cpu_demo")).words
 
 
-def test_by_hand_there_is_a_torchrun_line_a_node_and_one_node_needs_none() -> None:
+def test_by_hand_there_is_one_torchrun_line_per_node_and_a_single_node_needs_none() -> None:
     lines = torchrun_lines(job("dgxa100_n2"))
     assert [line[3] for line in lines] == ["--node-rank=0", "--node-rank=1"]
     assert lines[0][1:3] == ["--nnodes=2", "--nproc-per-node=8"]
@@ -56,7 +56,7 @@ def test_by_hand_there_is_a_torchrun_line_a_node_and_one_node_needs_none() -> No
     assert alone == [str(REPOSITORY / "run_and_time.sh"), "dgxa100_n1", "--runs", "3"]
 
 
-def test_every_launcher_hears_of_restarts() -> None:
+def test_every_launcher_is_given_the_number_of_restarts() -> None:
     system = load_system("dgxa100_n2", ["launch.max_restarts=3"])
     again = Job(system, "dgxa100_n2", [], 1)
     assert slurm_command(again).variables["RESTARTS"] == "3"
@@ -84,7 +84,7 @@ def test_manifests_are_what_kubernetes_and_kubeflow_accept(name: str, kind: kube
 
 
 @KINDS
-def test_a_system_file_that_no_image_has_goes_along_whole(tmp_path: Path, kind: kubernetes.Kind) -> None:
+def test_a_system_file_that_is_not_in_the_image_is_sent_completely(tmp_path: Path, kind: kubernetes.Kind) -> None:
     path = write_json(tmp_path / "My_Cluster.json", {"extends": "dgxa100_n2", "hardware": {"submitter": "Us"}})
     alone, made = yaml.safe_load_all(kubernetes.manifest(job(path), kind))
     kubernetes_validate.validate(alone, "1.30", strict=True)
@@ -227,8 +227,9 @@ MISTAKES = [
      "CONTAINER is 'podman'; expected none, pyxis, enroot, apptainer, charliecloud or docker"),
     (2, "cpu_demo --on slurm --dry-run", "CONTAINER=pyxis CONT=", "CONTAINER is pyxis and CONT isn't set"),
     (2, "cpu_demo --on slurm --dry-run", "CONTAINER=pyxis CONT=/nowhere/image.sqsh",
-     "CONT is /nowhere/image.sqsh: found nothing there"),
-    (2, "cpu_demo --on slurm --dry-run", "CONTAINER=charliecloud CONT=nowhere", "CONT is nowhere: found nothing there"),
+     "CONT is /nowhere/image.sqsh: no such file or folder"),
+    (2, "cpu_demo --on slurm --dry-run", "CONTAINER=charliecloud CONT=nowhere",
+     "CONT is nowhere: no such file or folder"),
     (0, "cpu_demo --on slurm --dry-run", "CONTAINER=pyxis CONT=registry/bertbench:1", "sbatch"),
     (2, "cpu_demo --on kubernetes --dry-run", "CONT=", "CONT isn't set; set it to an image in a registry"),
 ]  # fmt: skip
@@ -243,7 +244,7 @@ def test_a_mistake_is_one_error_before_anything_starts(
     assert expected in printed("launch", *words.split(), code=code)  # on standard error, if on nothing else
 
 
-def test_ten_runs_without_a_submitter_are_warned_of(capfd: Captured) -> None:
+def test_ten_runs_without_a_submitter_raise_a_warning(capfd: Captured) -> None:
     for words in ("--runs 9", "--runs 10 --set hardware.submitter=me", "--runs 10"):
         said = capfd.readouterr().err
         assert "hardware.submitter isn't set" not in said

@@ -42,7 +42,7 @@ def on_two_nodes(system: str, first_node: Mapping[str, str], second_node: Mappin
     return answers_of(environments, preflight, system, [*TWO_NODES, *words])
 
 
-def test_a_sound_allocation_passes_and_its_table_has_a_line_a_node(tiny_file: str) -> None:
+def test_a_sound_allocation_passes_and_its_table_has_a_line_per_node(tiny_file: str) -> None:
     answers = on_two_nodes(tiny_file, {}, {})
     assert [failed or value[0] for failed, value in answers] == [0, 0, 0, 0], answers
     table = answers[0][1][1].splitlines()
@@ -55,7 +55,7 @@ def test_a_sound_allocation_passes_and_its_table_has_a_line_a_node(tiny_file: st
     assert {text for _, (_, text) in answers[1:]} == {""}
 
 
-def test_a_node_with_other_data_a_wrong_clock_and_a_slow_network_is_named_with_each(
+def test_a_node_with_different_data_a_wrong_clock_and_a_slow_network_is_named_with_each(
     tiny_file: str, tiny_folder: Path, tmp_path: Path
 ) -> None:
     other = tmp_path / "other" / "data"
@@ -113,7 +113,7 @@ def nodes_of(count: int) -> list[Node]:
         ({"problems": ["GPU 3: it is too hot"]}, "GPU 3: it is too hot"),
     ],
 )
-def test_the_one_node_that_is_unlike_the_others_is_the_one_that_is_named(change: dict[str, Any], problem: str) -> None:
+def test_the_only_node_that_differs_from_the_others_is_named(change: dict[str, Any], problem: str) -> None:
     nodes = nodes_of(5)
     nodes[3] = replace(nodes[3], **change)
     judged_nodes = add_problems(nodes, least_gbit=100)

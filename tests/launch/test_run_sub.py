@@ -191,7 +191,7 @@ GUESSED = [
 
 
 @pytest.mark.parametrize(("pyxis", "starters", "image", "started"), GUESSED)
-def test_an_image_starts_by_what_the_site_has_and_gets_the_job_s_variables(
+def test_an_image_is_started_by_a_program_that_the_site_has_and_gets_the_job_s_variables(
     tmp_path: Path, program: Program, pyxis: bool, starters: tuple[str, ...], image: str, started: str
 ) -> None:
     (tmp_path / "bert.sqsh").touch()
@@ -248,7 +248,7 @@ def test_each_task_gets_its_part_of_a_node_s_cores(tmp_path: Path, program: Prog
 
 
 def test_without_a_number_of_tasks_the_job_has_the_system_s_ranks(tmp_path: Path, program: Program) -> None:
-    """As published submissions are submitted: sbatch -N and -t alone. Slurm then counts a node's 32 cores as tasks."""
+    """Published submissions give sbatch only -N and -t. Slurm then counts a node's 32 cores as tasks."""
     nodes_alone = {"SLURM_NTASKS_PER_NODE": "", "SLURM_TASKS_PER_NODE": "32(x2)"}
     code, seen, said = run_sub(tmp_path, program, "two_n2", **nodes_alone)
     assert (code, said) == (0, "")
@@ -257,14 +257,14 @@ def test_without_a_number_of_tasks_the_job_has_the_system_s_ranks(tmp_path: Path
     assert len(ranks) == 1
     assert {"--ntasks=8", "--ntasks-per-node=4", "--cpus-per-task=8"} <= set(seen)
     for settings, expected in (
-        ({"SLURM_NNODES": "3"}, "the job has 3 nodes, two_n2 has 2; submit it with sbatch -N 2"),
+        ({"SLURM_NNODES": "3"}, "the job has 3 nodes, but two_n2 has 2; submit it with sbatch -N 2"),
         (
             {"SLURM_NTASKS_PER_NODE": "2", "LR": "1"},
-            "the job has 2 tasks on each node, two_n2 has 4 ranks; leave --ntask",
+            "the job has 2 tasks on each node, but two_n2 has 4 ranks; omit --ntask",
         ),
         (
             {"SLURM_JOB_CPUS_PER_NODE": "1(x2)"},
-            "the job has 1 cores on a node for 4 ranks; submit it with sbatch --excl",
+            "4 ranks need as many cores on each node, but the job has 1; submit it with sbatch --excl",
         ),
     ):
         code, _, said = run_sub(tmp_path, program, "two_n2", **{**nodes_alone, **settings})
@@ -282,14 +282,14 @@ def test_a_variable_names_the_system_and_another_the_number_of_runs(tmp_path: Pa
 
 
 WRONG = [
-    ("", "no system given; write it after run.sub, or export DGXSYSTEM"),
+    ("", "no system given; name it after run.sub, or export DGXSYSTEM"),
     ("NEXP=2 RUNS=3 DGXSYSTEM=x", "NEXP is 2 and RUNS is 3; unset one of them"),
     ("NEXP=0 DGXSYSTEM=x", "NEXP is '0'; set it to a number of at least 1"),
     ("CONT=/x.sqsh PYXIS= DGXSYSTEM=x", "CONT is /x.sqsh and this node has none of pyxis enroot to start it; set CONT"),
     ("CONT=/ CONTAINER=enroot DGXSYSTEM=x", "CONTAINER is enroot, which this node doesn't have; unset it to use"),
     ("CONT=x CONTAINER=pyxis PYXIS= DGXSYSTEM=x", "CONTAINER is pyxis, which this node doesn't have; unset it to use"),
     ("CONT=x CONTAINER=podman DGXSYSTEM=x", "CONTAINER is 'podman'; expected none, pyxis, enroot, apptainer, charlie"),
-    ("EVALDIR=/nowhere DGXSYSTEM=x", "EVALDIR is /nowhere: not a folder on this node"),
+    ("EVALDIR=/nowhere DGXSYSTEM=x", "EVALDIR is /nowhere, which is not a folder on this node"),
 ]
 
 
@@ -314,7 +314,7 @@ def test_the_scripts_know_every_variable_that_is_honoured(script: str, left_out:
     assert set(found[1].split()) == {*VARIABLES} - left_out
 
 
-def test_docker_s_container_gets_what_is_exported_and_its_own_folders(tmp_path: Path, program: Program) -> None:
+def test_docker_s_container_gets_the_exported_variables_and_its_own_folders(tmp_path: Path, program: Program) -> None:
     program("docker", 'printf "%s " "$@"')
     exported = {
         "DGXSYSTEM": "DGXA100_1x8x56x1", "LR": "3e-3", "SEED": "", "NCCL_DEBUG": "INFO", "EVALDIR": str(tmp_path),
@@ -329,4 +329,4 @@ def test_docker_s_container_gets_what_is_exported_and_its_own_folders(tmp_path: 
     exported |= {"SEED": "3", "NEXP": "2"}
     done = subprocess.run(command, env={**os.environ, **exported}, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "SEED=3 with 2 runs would make the same run several times" in done.stderr
+    assert "SEED=3 with 2 runs would repeat the same run; unset SEED, or make one run" in done.stderr

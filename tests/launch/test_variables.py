@@ -152,7 +152,7 @@ REFUSED = {
     "NEXP=0": "NEXP=0: expected a whole number of at least 1",
     "NEXP=2 RUNS=3": "NEXP=2 and RUNS=3 differ: unset one of them",
     "SEED=-1": "SEED=-1: expected a whole number of at least 0",
-    "SEED=3 NEXP=2": "SEED=3 with NEXP=2 would make the same run several times; unset one of them",
+    "SEED=3 NEXP=2": "SEED=3 with NEXP=2 would repeat the same run; unset one of them",
     "LR=fast": "LR=fast: expected a number above 0",
     "LR=nan": "LR=nan: expected a number above 0",
     "LR=0": "LR=0: expected a number above 0",
@@ -202,7 +202,7 @@ def test_a_name_that_contradicts_the_system_is_refused(honoured: Honoured, expor
     assert expected in str(refused.value)
 
 
-def test_a_name_agrees_with_what_is_exported_beside_it(honoured: Honoured) -> None:
+def test_a_name_agrees_with_the_other_exported_variables(honoured: Honoured) -> None:
     arguments = honoured({"DGXSYSTEM": "DGXA100_8x8x24x2", "BATCHSIZE": "48", "GRADIENT_STEPS": "2"})
     assert arguments.overrides == ["data.gradient_accumulation_steps=2"]
 
@@ -258,7 +258,7 @@ def test_a_record_ends_the_reading_of_variables(honoured: Honoured) -> None:
     assert later.variables.lines == []
 
 
-def test_run_sub_gets_what_variables_ask_for_in_a_file(
+def test_run_sub_gets_the_settings_of_variables_in_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: Printed
 ) -> None:
     for name, text in {"DGXSYSTEM": "DGXA100_1x8x56x1", "SEED": "3", "LR": "4e-4"}.items():
@@ -273,7 +273,7 @@ def test_run_sub_gets_what_variables_ask_for_in_a_file(
     assert not (tmp_path / "other").exists()
 
 
-def test_in_an_interactive_shell_on_and_dry_run_make_no_rank_and_a_run_starts_its_own(
+def test_in_an_interactive_shell_on_and_dry_run_start_no_ranks_and_a_run_starts_its_own(
     printed: Printed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, text in {**SHELL, "RANK": "0", "WORLD_SIZE": "1", "CONT": "registry.example.org/bert:1"}.items():
@@ -303,7 +303,7 @@ def test_ranks_that_no_launcher_of_ours_starts_read_them_and_one_prints(tmp_path
     assert run["variables"] == {"BATCHSIZE": "5", "LR": "3e-3", "SEED": "7", "LOGDIR": str(tmp_path / "runs")}
 
 
-def test_one_rank_of_a_node_prints_what_all_refuse(tmp_path: Path, tiny_file: str) -> None:
+def test_one_rank_per_node_prints_the_refusal_of_all(tmp_path: Path, tiny_file: str) -> None:
     done = run_command(2, ["train", tiny_file], tmp_path, LR="fast")
     assert done.returncode == 2
     assert done.stderr == "bertbench: LR=fast: expected a number above 0\n"
@@ -327,7 +327,7 @@ def test_ranks_with_different_variables_are_one_error() -> None:
 
 
 @pytest.mark.slow
-def test_a_run_in_an_interactive_shell_starts_its_ranks_and_records_what_is_exported(
+def test_a_run_in_an_interactive_shell_starts_its_ranks_and_records_the_exported_variables(
     tmp_path: Path, tiny_file: str
 ) -> None:
     exported = {**SHELL, "MASTER_ADDR": "nowhere.invalid", "LOGDIR": str(tmp_path), "DGXSYSTEM": tiny_file, "NEXP": "2"}
@@ -346,7 +346,7 @@ def test_a_run_in_an_interactive_shell_starts_its_ranks_and_records_what_is_expo
         assert run["variables"] == {"DGXSYSTEM": tiny_file, "NEXP": "2", "LOGDIR": str(tmp_path)}
 
 
-def test_a_dry_run_is_a_whole_command_in_another_shell(
+def test_a_dry_run_prints_a_complete_command_for_another_shell(
     printed: Printed, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Captured
 ) -> None:
     image = tmp_path / "bert image.sqsh"
@@ -391,7 +391,7 @@ def test_a_dry_run_is_a_whole_command_in_another_shell(
 
 
 @pytest.mark.parametrize("kind", ["trainjob", "jobset"])
-def test_pods_get_arguments_and_the_record_of_what_was_exported(
+def test_pods_get_arguments_and_the_record_of_exported_variables(
     kind: str, printed: Printed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     image = {"CONT": "registry.example.org#bert:1", "DATADIR": "/data on this machine"}
@@ -442,16 +442,16 @@ IMAGES = [
 
 
 @pytest.mark.parametrize(("starter", "image", "expected"), IMAGES)
-def test_an_image_is_named_as_what_starts_it_reads_it(starter: Any, image: str, expected: str) -> None:
+def test_an_image_is_named_in_the_form_of_the_program_that_starts_it(starter: Any, image: str, expected: str) -> None:
     assert image_for(starter, image) == expected
 
 
 @pytest.mark.parametrize(
     ("starter", "image", "expected"),
     [
-        ("pyxis", "bert.sqsh", "CONT is bert.sqsh: found nothing there"),
-        ("enroot", "registry.example.org/bert:1", "found nothing there"),
-        ("apptainer", "bert.sif", "CONT is bert.sif: found nothing there"),
+        ("pyxis", "bert.sqsh", "CONT is bert.sqsh: no such file or folder"),
+        ("enroot", "registry.example.org/bert:1", "no such file or folder"),
+        ("apptainer", "bert.sif", "CONT is bert.sif: no such file or folder"),
         ("docker", "/images/bert.sqsh", "docker takes an image's name"),
         ("kubernetes", "./bert.sif", "kubernetes takes an image's name"),
     ],
@@ -461,7 +461,7 @@ def test_an_image_that_can_t_start_is_refused(starter: Any, image: str, expected
         image_for(starter, image)
 
 
-def test_an_image_starts_by_what_this_machine_has(
+def test_an_image_is_started_by_a_program_that_this_machine_has(
     answer: Answer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     words = ("launch", "dgxa100_n8", "--on", "slurm", "--dry-run")
@@ -483,7 +483,7 @@ def test_an_image_starts_by_what_this_machine_has(
         assert expected <= set(line)
 
 
-def test_an_image_that_nothing_here_starts_is_for_pyxis(
+def test_an_image_that_no_program_here_can_start_is_for_pyxis(
     answer: Answer, printed: Printed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")

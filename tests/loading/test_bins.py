@@ -1,4 +1,4 @@
-"""Sizes of recorded steps: few, the same on all ranks, and large enough for the parts that they are planned for."""
+"""Sizes of recorded steps: there are few, all ranks have the same, and they fit the parts that they are for."""
 
 from random import Random
 
@@ -31,7 +31,7 @@ def of_length(length: int, count: int) -> Batch:
 BINS = Bins([size_of(drawn(seed)) for seed in range(200)], longest=512)
 
 
-def test_filler_sequences_have_a_token_each_and_fit_the_model() -> None:
+def test_filler_sequences_have_a_token_and_fit_the_model() -> None:
     for size in BINS.all:
         filled = fill_to(of_length(5, count=1), size)
         lengths = filled.sequences.cu_seqlens_S1.diff()[1:]
@@ -41,7 +41,7 @@ def test_filler_sequences_have_a_token_each_and_fit_the_model() -> None:
         assert filled.positions_T[filled.sequences.cu_seqlens_S1[:-1].long()].eq(0).all()
 
 
-def test_a_few_sizes_serve_other_draws_of_the_same_samples_with_little_filler() -> None:
+def test_a_few_sizes_fit_other_draws_of_the_same_samples_with_little_filler() -> None:
     tokens = 0
     filled_tokens = 0
     for seed in range(1_000, 1_300):

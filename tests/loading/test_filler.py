@@ -16,7 +16,7 @@ def test_sizes_are_the_multiples_of_a_64th_of_the_last_power_of_two_or_of_16(cou
     assert static_size(count) == size
 
 
-def test_a_filled_batch_is_the_batch_and_then_sequences_without_labels() -> None:
+def test_a_filled_batch_is_the_batch_followed_by_sequences_without_labels() -> None:
     batch = batch_of(
         columns_of(
             [

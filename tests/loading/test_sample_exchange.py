@@ -1,4 +1,4 @@
-"""Samples cross between real processes and arrive as they were."""
+"""Samples are sent between real processes and arrive unchanged."""
 
 from pathlib import Path
 

@@ -52,7 +52,7 @@ def test_a_rank_with_fewer_samples_than_parts_has_fewer_parts(sampler: Callable[
     assert [[len(part.ids) for part in sampling.share(uneven, rank)] for rank in (0, 1)] == [[1, 1], [2, 2, 2, 2, 1, 1]]
 
 
-def test_the_loader_brings_every_step_in_order(sampler: Callable[..., Sampler]) -> None:
+def test_the_loader_returns_every_step_in_order(sampler: Callable[..., Sampler]) -> None:
     sampling = sampler()
     steps = list(Loader(sampling, 1, torch.device("cpu")).steps(range(3, 8)))
     plans = [sampling.planner.plan(step) for step in range(3, 8)]

@@ -1,4 +1,4 @@
-"""NVIDIA's library with GPUs that a test describes: a stand-in for the driver of a machine that isn't here."""
+"""NVIDIA's library with GPUs that a test describes, in place of the driver of another machine."""
 
 from typing import Any, NamedTuple
 
@@ -8,7 +8,7 @@ from bertbench.machine import describe, gpus, meters, provenance
 
 
 class Card(NamedTuple):
-    """What the driver says of a GPU."""
+    """A GPU as the driver describes it."""
 
     model: str
     mib: int
@@ -31,7 +31,7 @@ class Memory(NamedTuple):
 
 
 class Driver:
-    """The library, of which our code asks the functions below; to any other question this kind of GPU has no answer."""
+    """The library with the functions that our code calls; any other call is answered as unsupported by this GPU."""
 
     NVML_NVLINK_MAX_LINKS, NVML_CLOCK_SM = 18, 1
     NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_VOLATILE_ECC = 1, 0
@@ -70,7 +70,7 @@ class Driver:
         return card.capability
 
     def __getattr__(self, name: str) -> Any:
-        """Return a question that isn't answered."""
+        """Return the answer to a call that isn't supported."""
 
         def refuse(*_: Any) -> None:
             raise self.NVMLError("not supported")

@@ -1,4 +1,4 @@
-"""A run measures what the system file leaves open, all ranks take one choice, and it is kept."""
+"""A run measures the arithmetic that the system file leaves open; all ranks take one choice, which is kept."""
 
 import json
 import os
@@ -25,7 +25,7 @@ def _same(tensor: Tensor) -> Tensor:
     return tensor
 
 
-def test_what_the_file_fixes_is_not_measured(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_format_that_the_file_fixes_is_not_measured(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bertbench.machine.choose_arithmetic.fastest_products", None)
     monkeypatch.setattr("bertbench.machine.choose_arithmetic.EncoderLayer", None)  # whose passes would be timed
     chosen = choose(tiny("precision.compute=bf16", "compute.products=onednn", *WIDE), CPU, _same)
@@ -37,18 +37,16 @@ def test_what_the_file_fixes_is_not_measured(tiny: Tiny, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(("seconds", "precision"), [([3.0, 1.0], "bf16"), ([3.0, 2.9], "fp32"), ([1.0, 9.0], "fp32")])
-def test_bf16_is_taken_where_all_ranks_together_are_clearly_faster(
+def test_bf16_is_chosen_if_all_ranks_together_are_clearly_faster(
     tiny: Tiny, seconds: list[float], precision: str
 ) -> None:
-    """The other ranks' seconds decide: they are added to this one's."""
+    """Let the seconds of other ranks, which are added to this one's, decide."""
     others = torch.tensor(seconds, dtype=torch.float64) * 1e6
     chosen = choose(tiny("precision.compute=auto", "launch.ranks_per_node=1"), CPU, lambda mine: mine + others)
     assert (chosen.precision, chosen.source) == (precision, "measured")
 
 
-def test_a_choice_is_kept_for_the_next_run_and_measured_again_where_it_can_t_be_read(
-    tiny: Tiny, tmp_path: Path
-) -> None:
+def test_a_choice_is_kept_for_the_next_run_and_measured_again_if_it_can_t_be_read(tiny: Tiny, tmp_path: Path) -> None:
     cache = tmp_path / "bertbench" / "arithmetic.json"
     system = tiny("precision.compute=auto")
     first, second = run_ranks(2, settled, system, tmp_path)

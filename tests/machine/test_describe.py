@@ -31,7 +31,7 @@ def test_the_description_has_every_field_and_blanks_where_a_machine_cannot_know(
         assert unknowable in said.err
 
 
-def test_a_file_that_promises_gpus_that_are_not_there_is_an_error() -> None:
+def test_a_file_that_promises_missing_gpus_is_an_error() -> None:
     missing = int(describe.accelerators().get("accelerators_per_node", "0")) + 1
     promised = load_system("dgxa100_n1").hardware.model_copy(update={"accelerators_per_node": missing})
     with pytest.raises(RunError, match=f"found {missing - 1} GPUs, the system file states {missing} per node"):

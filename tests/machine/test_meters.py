@@ -15,7 +15,7 @@ RANGE_UJ = 262_143_328_850
 
 
 class Gpus:
-    """NVIDIA's library, with a GPU for each counter, in millijoules; of other things it knows nothing."""
+    """NVIDIA's library, with a GPU for each counter, in millijoules, and no other functions."""
 
     NVML_NVLINK_MAX_LINKS, NVML_CLOCK_SM = 18, 1
     NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_VOLATILE_ECC = 1, 0
@@ -49,7 +49,7 @@ class Gpus:
 
 @pytest.fixture(autouse=True)
 def gpus(monkeypatch: pytest.MonkeyPatch) -> Gpus:
-    """The library in the place of NVIDIA's, without GPUs at first."""
+    """A library in place of NVIDIA's, at first without GPUs."""
     library = Gpus()
     for module in (meters, describe, machine_gpus, provenance):
         monkeypatch.setattr(module, "pynvml", library)
@@ -79,7 +79,7 @@ def only(found: meters.NodeMeters) -> Meter:
     return meter
 
 
-def test_rapl_counts_packages_and_their_memory_once_and_survives_a_counter_that_begins_anew(
+def test_rapl_counts_packages_and_their_memory_once_and_survives_a_counter_that_restarts(
     tmp_path: Path, seconds: list[float]
 ) -> None:
     first = zone(tmp_path, "intel-rapl:0", "package-0", 1_000_000)
@@ -106,7 +106,7 @@ def test_gpus_count_energy(tmp_path: Path, seconds: list[float], gpus: Gpus) -> 
     assert meter.watts() == pytest.approx({"gpu-0": 700.0, "gpu-1": 180.0})
 
 
-def test_ipmi_tells_the_power_of_the_whole_node(tmp_path: Path, program: Program) -> None:
+def test_ipmi_reads_the_power_of_the_whole_node(tmp_path: Path, program: Program) -> None:
     program(
         "ipmitool",
         '[ "$*" = "dcmi power reading" ] && echo "    Instantaneous power reading:       314 Watts"',
@@ -114,7 +114,7 @@ def test_ipmi_tells_the_power_of_the_whole_node(tmp_path: Path, program: Program
     assert only(find_meters(tmp_path)).watts() == {"node": 314.0}
 
 
-def test_a_meter_that_can_t_be_read_is_one_clear_line_each(tmp_path: Path, program: Program) -> None:
+def test_each_meter_that_can_t_be_read_is_one_clear_line(tmp_path: Path, program: Program) -> None:
     program("ipmitool", 'echo "Could not open device at /dev/ipmi0" >&2; exit 1')
     counter = zone(tmp_path, "intel-rapl:0", "package-0", 1)
     counter.unlink()
@@ -135,7 +135,9 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("said", ["0 Watts", "65535 Watts", "150001 Watts", "na", "N/A Watts", "-3 Watts", "nan Watts",
                                   "7 gigawatts", "", "200"])  # fmt: skip
-def test_what_no_node_draws_is_no_reading_of_ipmi(tmp_path: Path, program: Program, impatient: None, said: str) -> None:
+def test_an_impossible_power_is_not_a_reading_of_ipmi(
+    tmp_path: Path, program: Program, impatient: None, said: str
+) -> None:
     program("ipmitool", f'echo "    Instantaneous power reading:     {said}"\necho "    Minimum:      314 Watts"')
     zone(tmp_path, "intel-rapl:0", "package-0", 1_000_000)
     found = find_meters(tmp_path)
@@ -171,7 +173,7 @@ def test_a_counter_that_stands_still_is_counted_from_before_that(
     assert meter.watts() == pytest.approx({"gpu-0": 100, "gpu-1": 20})
 
 
-def test_a_counter_that_begins_anew_misses_one_reading(tmp_path: Path, seconds: list[float], gpus: Gpus) -> None:
+def test_a_counter_that_restarts_misses_one_reading(tmp_path: Path, seconds: list[float], gpus: Gpus) -> None:
     gpus.millijoules = [5_000_000]
     meter = only(find_meters(tmp_path))
     meter.watts()
@@ -199,7 +201,7 @@ def test_a_counter_that_fails_once_counts_the_energy_of_that_time_afterwards(
     assert meter.watts() == pytest.approx({"package-0": 40})
 
 
-def test_a_driver_without_answers_leaves_blanks_and_ends_nothing(gpus: Gpus) -> None:
+def test_a_driver_that_doesn_t_answer_leaves_blanks_and_doesn_t_end_the_run(gpus: Gpus) -> None:
     gpus.millijoules = [1, 2]
     found = describe.accelerators()
     assert found.pop("accelerators_per_node") == "2"

@@ -32,7 +32,7 @@ def kernel(tmp_path: Path) -> Callable[[str, str], Path]:
         ("0::/", "proc/vmstat", MACHINE),  # the root group counts nothing, the machine does
     ],
 )
-def test_the_narrowest_counter_there_is_counts(
+def test_the_narrowest_available_counter_is_used(
     kernel: Callable[[str, str], Path], group: str, counter: str, form: str
 ) -> None:
     kernel("proc/self/cgroup", f"{group}\n")
@@ -51,5 +51,5 @@ def test_a_kill_elsewhere_on_the_machine_does_not_count_where_the_group_has_a_co
     assert oom_kills(kernel("sys/fs/cgroup/job/memory.events", V2.format(0))) == 0
 
 
-def test_a_kernel_that_counts_nothing_tells_of_no_kill(tmp_path: Path) -> None:
+def test_without_a_kernel_counter_no_kill_is_reported(tmp_path: Path) -> None:
     assert oom_kills(tmp_path) == 0

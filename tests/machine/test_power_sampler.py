@@ -1,4 +1,4 @@
-"""The process that samples power beside a run, with an ipmitool of the test's."""
+"""The process that samples power during a run, with the test's own ipmitool."""
 
 import json
 import os
@@ -23,7 +23,7 @@ def metered(program: Program) -> None:
 
 
 def alive(process: int) -> bool:
-    """Whether a process is there; one that nobody has waited for yet is not."""
+    """Return whether a process is running; one that only waits to be collected is not."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -72,7 +72,7 @@ def test_it_dies_with_the_run(tmp_path: Path) -> None:
 
 
 def sampled(file: Path, readings: int) -> str:
-    """Sample until there are so many readings, missed ones included; return the warnings."""
+    """Sample until there are that many readings, including missed ones; return the warnings."""
     with subprocess.Popen(sampling(file), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         wait_for(lambda: len(lines(file)) > readings, 60)
         process.terminate()
@@ -81,7 +81,7 @@ def sampled(file: Path, readings: int) -> str:
     return said
 
 
-def test_a_missed_reading_is_skipped_and_counted_and_sampling_goes_on(tmp_path: Path, program: Program) -> None:
+def test_a_missed_reading_is_skipped_and_counted_and_sampling_continues(tmp_path: Path, program: Program) -> None:
     calls = tmp_path / "calls"
     program(
         "ipmitool",
@@ -98,7 +98,7 @@ def test_a_missed_reading_is_skipped_and_counted_and_sampling_goes_on(tmp_path: 
     assert "1 of " in said, "a twelfth of them is many"
 
 
-def test_a_meter_that_stops_answering_is_warned_of_once_and_with_a_count(tmp_path: Path, program: Program) -> None:
+def test_a_meter_that_stops_answering_raises_one_warning_and_is_counted(tmp_path: Path, program: Program) -> None:
     file = tmp_path / "node_0.jsonl"
     with subprocess.Popen(sampling(file), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -113,7 +113,7 @@ def test_a_meter_that_stops_answering_is_warned_of_once_and_with_a_count(tmp_pat
     assert "Traceback" not in said
 
 
-def test_ipmi_that_reads_0_watts_is_no_meter_and_the_reason_is_given(tmp_path: Path, program: Program) -> None:
+def test_ipmi_that_reads_0_watts_is_not_used_and_the_reason_is_given(tmp_path: Path, program: Program) -> None:
     program("ipmitool", 'echo "Instantaneous power reading:   0 Watts"; echo "Power reading state is:   deactivated"')
     file = tmp_path / "node_0.jsonl"
     done = subprocess.run(sampling(file), capture_output=True, text=True, check=False, timeout=60)

@@ -14,7 +14,7 @@ from tests.ranks import answers_of
 
 
 @pytest.mark.parametrize("version", ["2.11.0a0+eb65b36914.nv26.02", "2.14.1+cu130"])
-def test_the_oldest_and_the_newest_tested_torch_pass_without_a_word(version: str) -> None:
+def test_the_oldest_and_the_newest_tested_torch_raise_no_warning(version: str) -> None:
     assert untested(version) is None
 
 

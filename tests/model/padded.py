@@ -1,4 +1,4 @@
-"""Attention as everyone else computes it, padded, to compare ours with; needs torch and numpy only.
+"""Padded attention, as other programs compute it, to compare ours with; needs only torch and numpy.
 
 Shapes: as in model/attention.py.
 """

@@ -1,4 +1,4 @@
-"""Attention against padded SDPA in float64: it may err by what its own sums and roundings allow."""
+"""Attention against padded SDPA in float64, within the error that its own sums and roundings allow."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ TORCH = tuple(map(int, torch.__version__.split(".")[:2]))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_attention_is_padded_attention_but_for_rounding(dtype: torch.dtype) -> None:
+def test_attention_equals_padded_attention_except_for_rounding(dtype: torch.dtype) -> None:
     assert all(share <= 1 for _, share in attention_errors(torch.device("cpu"), dtype, LENGTHS, heads=3, width=8))
 
 

@@ -38,7 +38,7 @@ def test_sequences_of_equal_length_are_grouped() -> None:
     assert layout.groups == (EqualLengths(0, 2, 7), EqualLengths(14, 1, 5), EqualLengths(19, 3, 3))
 
 
-def test_a_batch_scores_as_its_sequences_do_alone() -> None:
+def test_a_batch_has_the_scores_of_its_single_sequences() -> None:
     model = tiny_bert().eval()
     lengths = [11, 7, 7, 2]
     tokens = torch.randint(41, (27,), generator=torch.Generator().manual_seed(1))
@@ -47,7 +47,7 @@ def test_a_batch_scores_as_its_sequences_do_alone() -> None:
     torch.testing.assert_close(together, torch.cat(alone), atol=1e-6, rtol=1e-5)  # other matrix sizes, other rounding
 
 
-def test_leaving_out_what_no_head_reads_changes_neither_scores_nor_gradients() -> None:
+def test_omitting_outputs_that_no_head_reads_changes_neither_scores_nor_gradients() -> None:
     model = tiny_bert().double()
     lengths, masked_at = [11, 7, 7, 2], torch.tensor([0, 3, 10, 14, 19, 26])  # 0 is a [CLS] token: read twice
     tokens = torch.randint(41, (27,), generator=torch.Generator().manual_seed(1))

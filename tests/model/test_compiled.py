@@ -25,12 +25,12 @@ def _fresh() -> Iterator[None]:
 
 @pytest.fixture
 def counter() -> Iterator[CompileCounter]:
-    """Count the graphs that torch.compile makes."""
+    """Count the graphs that torch.compile creates."""
     with compiled_by(CompileCounter()) as graphs:
         yield graphs
 
 
-def test_a_batch_of_as_many_tokens_as_the_hidden_size_compiles_nothing_for_itself(counter: CompileCounter) -> None:
+def test_a_batch_with_as_many_tokens_as_the_hidden_size_is_not_compiled_separately(counter: CompileCounter) -> None:
     model = Bert(SHAPE)
     compile_pieces(model)
     for tokens in (24, 40, 72, 13):  # as the hidden size, as the feed-forward size, as query, key and value
@@ -74,7 +74,7 @@ def test_inductor_gets_one_program_where_cxx_names_two(tmp_path: Path, monkeypat
     assert subprocess.run([program, "-c"], capture_output=True, text=True, check=True).stdout == "two words -c\n"
 
 
-def test_an_option_that_torch_dropped_is_an_obstacle_and_no_crash(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_option_that_torch_dropped_is_reported_and_doesn_t_crash(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch._dynamo, "config", object())
     reason = compiler_obstacle(torch.device("cpu"))
     assert reason

@@ -1,4 +1,4 @@
-"""The layer that torch's compiler gets computes as the plain one, and its dropout draws as dropout should."""
+"""The layer that torch's compiler receives computes like the plain one, and its dropout is random as it should be."""
 
 import copy
 from functools import partial

@@ -1,4 +1,4 @@
-"""The first run compiles the CPU's loops: once on a machine, whatever becomes of the process that does, or of locks."""
+"""The first run compiles the CPU's loops, once per machine, even if that process dies or locks don't work."""
 
 import errno
 import fcntl
@@ -16,7 +16,7 @@ from tests.ranks import CONTEXT, LIMIT_S
 
 
 class Compiler:
-    """A program that notes each compilation, and takes a moment for one: its result is a copy of ours."""
+    """A compiler that records each call and takes a moment; its result is a copy of our loops."""
 
     def __init__(self, folder: Path, first: str = "") -> None:
         found = loops.library()
@@ -39,7 +39,7 @@ exec cp "{found._name}" "$target"
         return len(self._noted.read_text().split())
 
     def processes(self, count: int, *arguments: Any) -> list[int | None]:
-        """Let processes ask for the loops at the same time; return their exit codes, 0 if one has them."""
+        """Let processes request the loops at the same time; return their exit codes, which are 0 on success."""
         environment = {
             "XDG_CACHE_HOME": str(self.cache), "CXX": str(self.path), "TMPDIR": str(self.path.parent),
         }  # fmt: skip
@@ -68,7 +68,7 @@ def without_locks() -> None:
     fcntl.flock = refuse
 
 
-def test_one_process_compiles_and_the_others_take_what_it_made(tmp_path: Path) -> None:
+def test_one_process_compiles_and_the_others_load_its_result(tmp_path: Path) -> None:
     compiler = Compiler(tmp_path)
     assert compiler.processes(3) == [0, 0, 0]
     assert compiler.compilations() == 1

@@ -1,4 +1,4 @@
-"""What a CPU computes in its own way equals torch's: attention, and the loops between matrix products."""
+"""Our own arithmetic on a CPU equals torch's: attention, and the loops between matrix products."""
 
 from pathlib import Path
 
@@ -112,7 +112,7 @@ def test_dropout_and_its_gradient_use_one_mask(dtype: torch.dtype) -> None:
 def test_norm_of_a_sum_equals_torchs_operations_in_float64(
     kinds: tuple[torch.dtype, torch.dtype], tolerance: float, features: int
 ) -> None:
-    """Over more rows than are added up in one block; with dropout, the elements that it kept tell the mask."""
+    """Use more rows than one block adds up; with dropout, the mask follows from the elements that it kept."""
     generator = torch.Generator().manual_seed(3)
     values = torch.randn(3, 131, features, generator=generator)
     norm = AddNorm(features, eps=1e-3)

@@ -1,4 +1,4 @@
-"""The packed gradient of flash attention, with plain operators of torch's names in place of a GPU's."""
+"""The packed gradient of flash attention, with plain operators under torch's names in place of a GPU's."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -71,7 +71,7 @@ def only_contiguous(like: Tensor) -> Tensor:
 
 @pytest.fixture
 def operators() -> Iterator[Callable[[New], None]]:
-    """Registers operators on this CPU whose backward pass takes its memory from a function."""
+    """Register operators on this CPU whose backward pass takes its memory from a function."""
     library = torch.library.Library("aten", "IMPL")
 
     def register(new: New) -> None:
@@ -108,7 +108,7 @@ def test_gradients_are_plain_attention_s_and_stacked_only_where_slices_do_not_wo
     assert bool(stacked) == stacks
 
 
-def test_memory_is_given_once_and_only_for_the_tensors_it_is_meant_for() -> None:
+def test_memory_is_handed_out_once_and_only_for_the_tensors_it_is_meant_for() -> None:
     one, other = torch.zeros(3), torch.zeros(3)
     memory = torch.ones(3)
     with flash_gradient._AllocatedFrom([memory], [one]):

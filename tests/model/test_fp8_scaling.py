@@ -124,7 +124,7 @@ def test_ranks_take_the_largest_amax_without_those_that_overflowed() -> None:
     assert scaling.layers[0].input.scale == 128.0
 
 
-def test_reset_returns_to_the_start_and_a_copied_state_goes_on_alike() -> None:
+def test_reset_returns_to_the_start_and_a_copied_state_continues_equally() -> None:
     scaling, other = DelayedScaling(1, CPU), DelayedScaling(1, CPU)
     observe(scaling.layers[0].weight, torch.tensor([[1.75]]))
     scaling.start(alone)

@@ -1,4 +1,4 @@
-"""The masked-LM head's product and loss as one function, beside torch's linear layer and cross-entropy."""
+"""The masked-LM head's product and loss in one function, compared with torch's linear layer and cross-entropy."""
 
 import pytest
 import torch

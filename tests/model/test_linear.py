@@ -28,7 +28,7 @@ ALL_ONEDNN = Products("onednn", "onednn", "onednn")
 )
 @pytest.mark.parametrize(("rows", "features"), [(3 * SIZE_STEP, WIDE), (3 * SIZE_STEP, 7), (37, 16 * WIDE)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_it_is_torchs_linear_layer_forward_and_backward(
+def test_it_equals_torchs_linear_layer_forward_and_backward(
     rows: int, features: int, products: Products, dtype: torch.dtype
 ) -> None:
     generator = torch.Generator().manual_seed(3)
@@ -99,7 +99,7 @@ def test_every_product_of_every_shape_is_measured_and_the_clearly_faster_library
         ("cuda", "bf16", "default", 1024, True),
     ],
 )
-def test_few_sizes_are_wanted_where_code_is_made_for_them(
+def test_few_sizes_are_used_where_code_is_generated_for_each(
     device: str, precision: str, mode: str, hidden: int, expected: bool
 ) -> None:
     assert wants_few_sizes(device, precision, mode, hidden) is expected  # type: ignore[arg-type]

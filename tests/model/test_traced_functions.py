@@ -1,4 +1,4 @@
-"""Each autograd.Function that torch.compile traces gives eager's gradients, on every torch that we promise."""
+"""Each autograd.Function that torch.compile traces gives the gradients of eager mode, on every supported torch."""
 
 import ast
 from collections.abc import Callable, Iterator
@@ -81,7 +81,7 @@ def sources(word: str) -> list[Path]:
     return [path for path in Path(*bertbench.__path__).rglob("*.py") if word in path.read_text()]
 
 
-def test_what_a_function_returns_is_converted_by_in_format() -> None:
+def test_a_functions_result_is_converted_by_in_format() -> None:
     example = "class Any(Function):\n def forward(x):\n  y = x.to(z)\n  if y:\n   return y * 2, y\n  return y.float()"
     assert [line.split(":")[1] for line in conversions(Path("example"), example)] == ["3", "6"]
     assert [line for path in sources("Function)") for line in conversions(path, path.read_text())] == []

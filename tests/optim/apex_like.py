@@ -1,4 +1,4 @@
-"""Testbed in for NVIDIA's apex, which needs CUDA: optimizers that keep their state as its FusedLAMB and FusedAdam do.
+"""Stand in for NVIDIA's apex, which needs CUDA: optimizers that keep their state as its FusedLAMB and FusedAdam do.
 
 Moments are made where a parameter has no state yet, as `exp_avg` and `exp_avg_sq`; each group counts its steps as
 `step`. LAMB takes no trust ratio in a group without weight decay.
@@ -62,7 +62,7 @@ class FusedAdam(torch.optim.Optimizer):
 
 
 class FusedLAMB(FusedAdam):
-    """LAMB, whose clipping must be out of reach: ours has clipped already."""
+    """LAMB with a clipping threshold out of reach, because we have clipped already."""
 
     def _ratio(self, weight: Tensor, update: Tensor, weight_decay: float) -> Tensor | float:
         assert self.defaults["max_grad_norm"] > 1e20

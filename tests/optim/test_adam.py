@@ -37,7 +37,7 @@ def test_lambs_first_step_as_worked_out_by_hand() -> None:
     torch.testing.assert_close(weight.detach(), torch.tensor(expected))
 
 
-def test_biases_and_norms_get_neither_decay_nor_trust_ratio() -> None:
+def test_biases_and_norms_are_excluded_from_decay_and_trust_ratio() -> None:
     bias = nn.Parameter(torch.tensor([3.0, -4.0]))
     bias.grad = torch.tensor([0.2, 0.7])
     MultiTensorAdam([bias], lamb(epsilon=1e-12, weight_decay=0.5)).step(0.1)

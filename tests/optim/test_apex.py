@@ -1,4 +1,4 @@
-"""apex's optimizers behind our interface: the same formulas, and a state that snapshots hold."""
+"""apex's optimizers behind our interface: the same formulas, and a state that snapshots can store."""
 
 from collections.abc import Iterator
 
@@ -43,7 +43,7 @@ def take(optimizer: Optimizer, parameters: list[nn.Parameter], steps: range) -> 
 
 
 @pytest.mark.parametrize("name", ["adam", "lamb"])
-def test_steps_and_moments_are_those_of_our_own_optimizer(name: OptimizerName) -> None:
+def test_steps_and_moments_equal_our_own_optimizers(name: OptimizerName) -> None:
     ours, theirs = matrices(*SHAPES), matrices(*SHAPES)
     own = MultiTensorAdam(ours, settings(name, weight_decay=0.1), fused(ours))
     apex = by_apex(theirs, name)

@@ -14,7 +14,7 @@ from tests.ranks import run_ranks
 
 
 @pytest.mark.skipif(importlib.util.find_spec("apex") is not None, reason="some apex is installed here")
-def test_apex_where_it_is_not_is_one_error_that_names_the_container() -> None:
+def test_missing_apex_is_one_error_that_names_the_container() -> None:
     with pytest.raises(ConfigError, match=r"NVIDIA's apex isn't installed .*; run in NVIDIA's PyTorch container"):
         build_optimizer.build_optimizer(Bert(TINY), lamb(impl="apex"))
 
@@ -28,7 +28,7 @@ def test_another_project_called_apex_is_not_taken_for_nvidias(tmp_path: Path, mo
 
 
 @pytest.mark.slow
-def test_where_one_rank_has_no_compiler_all_ranks_fall_back_and_say_so() -> None:
+def test_if_one_rank_has_no_compiler_all_ranks_fall_back_and_say_so() -> None:
     texts = run_ranks(2, arithmetic_without_a_compiler_on_rank_1)
     assert all("torch's multi-tensor operations, slower" in text for text in texts)
     assert "another rank has no compiler" in texts[0]

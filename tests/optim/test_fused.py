@@ -21,7 +21,7 @@ OPTIONS = lamb(beta1=0.8, beta2=0.95, weight_decay=0.1)
 
 
 @pytest.mark.parametrize("name", ["lamb", "lamb in blocks", "adam"])
-def test_fused_passes_do_what_the_multi_tensor_ones_do(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fused_passes_give_the_results_of_the_multi_tensor_ones(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # the largest tensor has a rest, the smallest none
     monkeypatch.setattr(bertbench.optim.adam, "BLOCK_PER_THREAD", 10)
     options = adam(**OPTIONS.model_dump(include={"beta1", "beta2", "weight_decay"})) if name == "adam" else OPTIONS
@@ -104,7 +104,7 @@ def test_blocks_give_the_same_bits_wherever_a_tensor_lies_in_memory() -> None:
     assert all(torch.equal(results[0], other) for other in results[1:])
 
 
-def test_without_a_compiler_that_is_said_in_a_line() -> None:
+def test_without_a_compiler_one_line_says_so() -> None:
     torch._dynamo.reset()
     with torch._inductor.config.patch({"cpp.cxx": (None, "/nowhere/g++"), "fx_graph_cache": False}):
         found = compiler_obstacle(torch.device("cpu"))

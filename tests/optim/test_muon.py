@@ -1,4 +1,4 @@
-"""Muon's step beside torch.optim.Muon, and what it does with packed, zero and skipped gradients."""
+"""Muon's step compared with torch.optim.Muon, and its treatment of packed, zero and skipped gradients."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""Slices of flat buckets: how they are cut, what travels when, and how many bytes that takes."""
+"""Slices of flat buckets: how they are cut, when they are sent, and how many bytes that takes."""
 
 from functools import partial
 from types import SimpleNamespace
@@ -88,7 +88,7 @@ def test_segments_of_all_ranks_are_all_weights_and_no_element_is_in_two() -> Non
 
 
 class NotingExchange(Exchange):
-    """An exchange that does nothing and notes what begins and what is awaited."""
+    """An exchange that does nothing but record which operations begin and which are awaited."""
 
     def __init__(self, buckets: Buckets, events: list[str]) -> None:
         self._events = events
@@ -110,7 +110,7 @@ class NotingExchange(Exchange):
 
 
 class LambPath(NamedTuple):
-    """What a step of LAMB passes through."""
+    """Return the operations of a LAMB step, in order."""
 
     reducer: GradientReducer
     optimizer: Optimizer
@@ -129,7 +129,7 @@ def lamb_path(model: Bert, buckets: Buckets, exchange: Exchange, compression: Co
 
 
 class Events(NamedTuple):
-    """What begins and what is awaited, in order, and the number of buckets."""
+    """Return which operations begin and which are awaited, in order, and the number of buckets."""
 
     accumulating: list[str]
     """In a backward pass that isn't a step's last."""
@@ -161,7 +161,7 @@ def events_of_steps(world: World) -> Events:
 
 
 def taken(events: list[str]) -> list[str]:
-    """Empty the list; return what it held."""
+    """Empty the list; return its former content."""
     held = list(events)
     events.clear()
     return held
@@ -178,14 +178,14 @@ def test_accumulation_sends_nothing(events: Events) -> None:
     assert {event.split()[0] for event in events.accumulating} == {"forward", "backward"}
 
 
-def test_buckets_leave_in_order_the_heads_first_behind_the_backward_pass(events: Events) -> None:
+def test_buckets_are_sent_in_order_the_heads_first_during_the_backward_pass(events: Events) -> None:
     sums = [event for event in events.stepping if event.startswith("sum")]
     assert sums == [f"sum {number}" for number in range(events.buckets)]
     at = events.stepping.index
     assert at("sum 0") < at("backward 1") < at("backward 0")
 
 
-def test_no_sum_is_awaited_before_all_have_left(events: Events) -> None:
+def test_no_sum_is_awaited_before_all_are_sent(events: Events) -> None:
     at = events.stepping.index
     assert at(f"sum {events.buckets - 1}") < at("wait sum 0")
 
@@ -231,12 +231,12 @@ def sent_in_a_step(world: World, compression: Compression) -> Sent:
 
 
 @pytest.mark.parametrize("compression", ["none", "bf16"])
-def test_a_rank_sends_what_the_formula_says(compression: Compression) -> None:
+def test_a_rank_sends_the_bytes_of_the_formula(compression: Compression) -> None:
     sent = run_ranks(4, sent_in_a_step, compression)[0]
     assert sent.counted == sent.by_formula
 
 
-def test_buckets_are_filled_up_by_less_than_16_elements_a_tensor_and_a_slice() -> None:
+def test_buckets_are_padded_by_less_than_16_elements_per_tensor_and_slice() -> None:
     parameters = list(Bert(TINY).parameters())
     buckets = Buckets(bucket_table(parameters, bucket_mb=0.0004), sliced=True, slices=4, place=0)
     filling = sum(flat.numel() for flat in buckets.weights) - sum(parameter.numel() for parameter in parameters)

@@ -73,7 +73,7 @@ def steps_beside_plain_ones(options: OptimizerSettings, scales_loss: bool) -> li
     return found
 
 
-def test_weights_are_those_of_the_plain_optimizer_but_for_rounding(alone: dict[str, Any]) -> None:
+def test_weights_equal_the_plain_optimizers_except_for_rounding(alone: dict[str, Any]) -> None:
     assert len(alone["beside plain ones"]) == 4
     for case, found in alone["beside plain ones"].items():
         assert max(found) < FLOAT32_ROUNDING, case
@@ -114,7 +114,7 @@ def copies_of_weights(options: OptimizerSettings, dtype: torch.dtype) -> tuple[i
 
 
 def by_interpreter_in(dtype: torch.dtype, weight: torch.Tensor) -> torch.Tensor:
-    """The numbers in 16 bits: Triton's interpreter cuts off what bf16 can't hold, where a GPU rounds (see below)."""
+    """Return the numbers in 16 bits, truncated to bf16 as in Triton's interpreter; a GPU rounds (see below)."""
     if dtype == torch.bfloat16:
         weight = (weight.view(torch.int32) >> 16 << 16).view(torch.float32)
     return weight.to(dtype)
@@ -175,7 +175,7 @@ def slices_beside_plain_ones(world: World, options: OptimizerSettings) -> float:
     return parted(plain, sliced)
 
 
-def test_slices_on_two_ranks_are_updated_alike(interpreted: list[dict[str, Any]]) -> None:
+def test_slices_on_two_ranks_are_updated_equally(interpreted: list[dict[str, Any]]) -> None:
     for found in interpreted:
         assert max(found["slices"]) < FLOAT32_ROUNDING
 
@@ -235,7 +235,7 @@ def launches_and_bytes(count: int) -> tuple[list[str], float]:
     return launched, moved / sum(parameter.numel() for parameter in held)
 
 
-def test_a_step_takes_at_most_20_launches_and_44_bytes_a_parameter_whatever_the_tensors(
+def test_a_step_takes_at_most_20_launches_and_44_bytes_per_parameter_whatever_the_tensors(
     alone: dict[str, Any],
 ) -> None:
     (few, few_bytes), (many, _) = alone["launches and bytes"]
@@ -271,7 +271,7 @@ def norms() -> list[tuple[float, float]]:
     return [*found, (ours().item(), math.inf)]
 
 
-def test_the_norm_is_torchs_and_infinite_where_an_element_is(alone: dict[str, Any]) -> None:
+def test_the_norm_equals_torchs_and_is_infinite_if_an_element_is(alone: dict[str, Any]) -> None:
     for ours, expected in alone["norms"]:
         assert ours == pytest.approx(expected, rel=1e-6)
 
@@ -293,7 +293,7 @@ def on_ranks(world: World) -> dict[str, Any]:
 
 
 def by_interpreter(count: int, function: Any, *arguments: Any) -> list[Any]:
-    """What each rank answers, in new processes: Triton reads once, when it is imported, whether it is to interpret."""
+    """Return each rank's result, in new processes, because Triton decides at import whether it interprets."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRITON_INTERPRET", "1")
         patch.setattr(ranks, "CONTEXT", multiprocessing.get_context("spawn"))
@@ -302,13 +302,13 @@ def by_interpreter(count: int, function: Any, *arguments: Any) -> list[Any]:
 
 @pytest.fixture(scope="module")
 def interpreted() -> list[dict[str, Any]]:
-    """What two processes found."""
+    """The results of two processes."""
     return by_interpreter(2, on_ranks)
 
 
 @pytest.fixture
 def alone(interpreted: list[dict[str, Any]]) -> dict[str, Any]:
-    """What the first of them found by itself."""
+    """The result of the first process alone."""
     return interpreted[0]
 
 

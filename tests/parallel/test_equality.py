@@ -84,7 +84,7 @@ def trained(world: World, *systems: System) -> list[Trained]:
 
 
 def trained_compiled(world: World, *systems: System) -> list[Trained]:
-    """As `trained`, with compiled pieces."""
+    """Like `trained`, with compiled pieces."""
     with compiled_by(CompileCounterWithBackend("aot_eager")) as graphs:
         found = trained(world, *systems)
     # embeddings or heads, both ends of a layer, and each again in evaluation
@@ -219,7 +219,7 @@ def test_every_layout_takes_the_steps_of_one_rank(tiny: Tiny, first: int, optimi
 
 
 @pytest.mark.slow
-def test_bf16_trains_alike_in_a_layout_that_sends_it_between_stages(tiny: Tiny) -> None:
+def test_bf16_trains_equally_in_a_layout_that_sends_it_between_stages(tiny: Tiny) -> None:
     systems = [tiny(*SHAPE, "launch.ranks_per_node=4", "precision.compute=bf16", *LAYOUTS[name])
                for name in ("4x1x1", "1x2x2")]  # fmt: skip
     alone, split = run_ranks(4, trained, *systems)[0]

@@ -1,4 +1,4 @@
-"""Gradients of a split model travel behind the backward pass; test_equality.py compares what comes out."""
+"""Gradients of a split model are sent during the backward pass; test_equality.py compares the results."""
 
 from typing import Any
 from unittest import mock
@@ -15,7 +15,7 @@ from bertbench.parallel.process_groups import ProcessGroups
 from tests.ranks import run_ranks
 
 
-def test_buckets_travel_while_the_backward_pass_goes_on() -> None:
+def test_buckets_are_sent_while_the_backward_pass_continues() -> None:
     for arrived_when_sent in run_ranks(2, reduce_on_two):
         assert arrived_when_sent == sorted(arrived_when_sent)
         assert len(arrived_when_sent) == 3

@@ -1,4 +1,4 @@
-"""Where each rank stands in a layout, and which layouts a system file may ask for."""
+"""The place of each rank in a layout, and the layouts that a system file may request."""
 
 import pytest
 
@@ -54,7 +54,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("overrides", "message"), REFUSED.items())
-def test_a_layout_that_cannot_be_is_refused_with_a_way_out(tiny: Tiny, overrides: str, message: str) -> None:
+def test_an_impossible_layout_is_refused_with_a_way_out(tiny: Tiny, overrides: str, message: str) -> None:
     sizes = ("model.feed_forward_size=22", "data.local_batch=3")
     with pytest.raises(ConfigError, match=message):
         tiny(*EIGHT, *sizes, *overrides.split())

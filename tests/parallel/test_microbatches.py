@@ -1,4 +1,4 @@
-"""Microbatches of one size: how samples are dealt to them, and what fills them up."""
+"""Microbatches of equal size: how samples are assigned to them, and how they are padded."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""A snapshot that was taken under one layout goes on under any other."""
+"""A snapshot that was saved in one layout resumes in any other."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -17,7 +17,7 @@ RELAY = ("2x2x1", "1x1x4", "4 sharded", "2x1x2 interleaved", "1x2x2", "4x1x1")
 
 
 def losses_of_the_relay(world: World, folder: Path, *systems: System) -> list[float]:
-    """Losses of the relay; what each system loads is, to the bit, what the one before left."""
+    """Return the losses of the relay, in which each system loads exactly the state that the previous one saved."""
     legs = relay(world, folder, 0, systems, whole)
     for before, after in pairwise(legs):
         assert before.left.keys() == after.loaded.keys()
@@ -28,7 +28,7 @@ def losses_of_the_relay(world: World, folder: Path, *systems: System) -> list[fl
 
 @pytest.mark.slow
 @pytest.mark.parametrize("names", [RELAY[:4], RELAY[3:]])
-def test_a_snapshot_goes_on_in_every_other_layout(tiny: Tiny, tmp_path: Path, names: tuple[str, ...]) -> None:
+def test_a_snapshot_resumes_in_every_other_layout(tiny: Tiny, tmp_path: Path, names: tuple[str, ...]) -> None:
     def system(*overrides: str) -> System:
         return tiny("optimizer.name=lamb", "checkpoint.every_steps=1", *SHAPE, *overrides)
 

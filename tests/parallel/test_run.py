@@ -1,4 +1,4 @@
-"""A run whose ranks share the model, through the command line, judged as any other."""
+"""A run whose ranks share the model, started by the command line and judged like any other."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ ONE_BY_TWO_BY_TWO = (
 
 
 @pytest.mark.slow
-def test_four_ranks_that_share_the_model_reach_the_target_and_leave_a_sound_log(tiny_file: str, tmp_path: Path) -> None:
+def test_four_ranks_that_share_the_model_reach_the_target_and_write_a_sound_log(tiny_file: str, tmp_path: Path) -> None:
     done = finished("train", tiny_file, "--json", *words(ONE_BY_TWO_BY_TWO), LOGDIR=str(tmp_path))
     assert done.returncode == 0, done.stderr
     outcome = json.loads(done.stdout)

@@ -52,7 +52,7 @@ def test_every_layout_of_shared_tokens_takes_the_steps_of_one(tiny: Tiny, optimi
 
 
 @pytest.mark.slow
-def test_four_ranks_that_share_tokens_send_in_bf16_what_the_formula_says(tiny: Tiny) -> None:
+def test_four_ranks_that_share_tokens_send_the_bytes_of_the_formula_in_bf16(tiny: Tiny) -> None:
     system = tiny(
         *SHAPE, "model.feed_forward_size=24", "model.attention_heads=4", "model.hidden_size=12", "parallel.tensor=4",
         "parallel.sequence=true", "launch.ranks_per_node=4", "precision.compute=bf16",
@@ -62,7 +62,7 @@ def test_four_ranks_that_share_tokens_send_in_bf16_what_the_formula_says(tiny: T
 
 
 class Seen(NamedTuple):
-    """What a rank saw of one step on 17 tokens."""
+    """One rank's view of a step on 17 tokens."""
 
     loss: float
     rows: list[int]

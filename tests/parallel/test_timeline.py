@@ -164,7 +164,7 @@ def test_a_real_run_s_bubble_is_that_of_a_simulation_from_its_measured_pieces(
 
 
 def simulated_bubble(of_step: list[list[StageSpan]]) -> float:
-    """The bubble of a step of these passes, each of which begins as long after its input and its rank as it did."""
+    """The bubble of a step of these passes, each delayed after its input and its rank as in the measurement."""
     passes = [[s for s in of_rank if s.kind in ("forward", "backward")] for of_rank in of_step]
     times = {Pass(s.kind, s.stage, s.microbatch): s for of_rank in passes for s in of_rank}
     handovers_s = {}

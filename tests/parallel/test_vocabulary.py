@@ -96,7 +96,7 @@ def equal_scores(world: World) -> list[int]:
         return split.predictions(torch.ones(1, SHAPE.hidden_size), words.weight).tolist()
 
 
-def test_of_equal_scores_the_lowest_id_is_predicted_as_by_the_whole_head() -> None:
+def test_among_equal_scores_the_lowest_id_is_predicted_as_by_the_whole_head() -> None:
     # ids 5, 11 and 12 score 1: the first is rank 0's, the others rank 1's
     assert run_ranks(2, equal_scores) == [[5], [5]]
 
@@ -118,7 +118,7 @@ def looked_up(world: World) -> tuple[list[int], bool, bool]:
     return rows, same, same_gradient
 
 
-def test_the_last_rank_holds_the_rows_that_are_left() -> None:
+def test_the_last_rank_holds_the_remaining_rows() -> None:
     assert run_ranks(2, looked_up) == [([*range(7)], True, True), ([*range(7, 13)], True, True)]
 
 

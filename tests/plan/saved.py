@@ -1,4 +1,4 @@
-"""Count the bytes that a forward pass saves for its backward pass; on a CPU, also what it would save on a GPU."""
+"""Count the bytes that a forward pass saves for its backward pass; on a CPU, also those that a GPU would save."""
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -44,7 +44,7 @@ def saved_bytes(system: System, module: nn.Module, compute: Callable[[], Tensor]
 
 
 class _AsOnCuda(TorchFunctionMode):
-    """Save what CUDA saves and a CPU doesn't.
+    """Also save the tensors that CUDA saves and a CPU doesn't.
 
     Autocast computes softmax and LayerNorm in fp32 (torch.amp's op reference), and dropout keeps a mask in bytes, not
     factors.
@@ -76,7 +76,7 @@ class _Flash(torch.autograd.Function):
 
 
 def saved_by_flash(qkv_T3HK: Tensor, sequences: Sequences, dropout: float) -> Tensor:
-    """Save what the flash kernel saves, which no CPU has: its inputs, its output, and an fp32 sum a head and token."""
+    """Save the tensors of the flash kernel, which no CPU has: inputs, output, and one fp32 sum per head and token."""
     output_THK: Tensor = _Flash.apply(qkv_T3HK, sequences, dropout)
     return output_THK
 

@@ -1,4 +1,4 @@
-"""The formula of what a forward pass keeps, against the storages that a real one saves."""
+"""The formula for the bytes that a forward pass keeps, against the storages that a real one saves."""
 
 import numpy as np
 import pytest
@@ -35,7 +35,7 @@ def hidden_states(system: System, lengths: Integers) -> Tensor:
 @pytest.mark.parametrize("lengths", [LENGTHS, np.array([64, 64])], ids=["rounded up", "whole rows"])
 @pytest.mark.parametrize("dropout", [DROPOUT, ()], ids=["dropout", "none"])
 @pytest.mark.parametrize("format_", [IN_FP32, IN_BF16])
-def test_a_layer_keeps_to_the_byte_what_the_formula_says(
+def test_a_layer_keeps_exactly_the_bytes_of_the_formula(
     tiny: Tiny, format_: str, dropout: tuple[str, ...], lengths: Integers
 ) -> None:
     system = tiny(*SHAPE, *dropout, format_)
@@ -46,7 +46,7 @@ def test_a_layer_keeps_to_the_byte_what_the_formula_says(
 
 
 @pytest.mark.parametrize("format_", [IN_FP32, IN_BF16])
-def test_a_whole_model_keeps_what_layers_embeddings_and_heads_keep(tiny: Tiny, format_: str) -> None:
+def test_a_model_keeps_the_bytes_of_its_layers_embeddings_and_heads(tiny: Tiny, format_: str) -> None:
     system = tiny(*SHAPE, *DROPOUT, format_, "model.layers=3")
     model, batch = Bert(system.model.shape()), batch_of_lengths(LENGTHS)
     kept = saved_bytes(system, model, lambda: loss(model, batch))
@@ -54,7 +54,7 @@ def test_a_whole_model_keeps_what_layers_embeddings_and_heads_keep(tiny: Tiny, f
     assert activation_bytes(system, Microbatch.of_lengths(LENGTHS)) == pytest.approx(kept, rel=0.005)
 
 
-def test_embeddings_keep_what_the_formula_says(tiny: Tiny) -> None:
+def test_embeddings_keep_the_bytes_of_the_formula(tiny: Tiny) -> None:
     system = tiny(*SHAPE, *DROPOUT)
     embeddings = Bert(system.model.shape()).embeddings
     ids_T = torch.zeros(201, dtype=torch.int32)
@@ -80,7 +80,7 @@ GPU = ("launch.device=cuda", "hardware.accelerators_per_node=2")
         (attention, (IN_FP32,)),
     ],
 )
-def test_a_layer_on_a_gpu_keeps_to_the_byte_what_the_formula_says(
+def test_a_layer_on_a_gpu_keeps_exactly_the_bytes_of_the_formula(
     tiny: Tiny, kernel: Attention, settings: tuple[str, ...]
 ) -> None:
     system = tiny(*SHAPE, *GPU, *settings)
@@ -94,7 +94,9 @@ def test_a_layer_on_a_gpu_keeps_to_the_byte_what_the_formula_says(
 @pytest.mark.parametrize(
     ("kernel", "settings"), [(saved_by_flash, (IN_BF16, *DROPOUT)), (attention, (IN_FP32, *DROPOUT))]
 )
-def test_a_model_on_a_gpu_keeps_what_the_formula_says(tiny: Tiny, kernel: Attention, settings: tuple[str, ...]) -> None:
+def test_a_model_on_a_gpu_keeps_the_bytes_of_the_formula(
+    tiny: Tiny, kernel: Attention, settings: tuple[str, ...]
+) -> None:
     system = tiny(*SHAPE, *GPU, *settings, "model.layers=3", "model.max_positions=268")
     lengths = np.array([268, 134, 67])  # T^2 / P sequences are 2.2, not 3
     model, batch = Bert(system.model.shape(), kernel), batch_of_lengths(lengths)

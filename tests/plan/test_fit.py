@@ -1,4 +1,4 @@
-"""`bertbench config scale`: the same training on other devices, its memory, and what it refuses."""
+"""`bertbench config scale`: the same training on other devices, its memory, and its refusals."""
 
 import json
 from pathlib import Path
@@ -83,7 +83,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("words", "expected"), REFUSED.items())
-def test_what_cannot_fit_is_refused_in_one_line(
+def test_a_system_that_cannot_fit_is_refused_in_one_line(
     words: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: Printed
 ) -> None:
     monkeypatch.chdir(tmp_path)

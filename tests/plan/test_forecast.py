@@ -1,4 +1,4 @@
-"""Forecasts against published results, and the parts that they are made of against hand-worked numbers."""
+"""Forecasts against published results, and their parts against numbers worked out by hand."""
 
 import math
 from statistics import median
@@ -23,7 +23,7 @@ from bertbench.plan.step_time import (
 from tests.conftest import Answer
 
 
-def test_forecasts_of_results_they_have_not_seen_are_within_the_promise() -> None:
+def test_forecasts_of_unseen_results_are_within_the_promised_error() -> None:
     held = leave_out("row")
     assert len(held) == 32
     assert {one.row.accelerators for one in held} == {8, 16, 32, 64, 128, 1024, 1368, 2048, 4096, 4320}
@@ -73,12 +73,12 @@ def test_the_work_of_a_sample_is_that_of_bert_large_unpadded() -> None:
     assert flops(np.array([1]))[0] == pytest.approx(1_811_939_328 + 0.1493 * 193_855_488 + 294_912)
 
 
-def test_load_efficiency_is_higher_the_more_samples_and_the_better_dealt() -> None:
+def test_load_efficiency_grows_with_samples_and_with_better_assignment() -> None:
     assert load_efficiency("padded", 8, 56) == pytest.approx(0.491, abs=0.01)
     assert load_efficiency("global_exchange", 1024, 2) == pytest.approx(0.85, abs=0.02)
 
 
-def test_an_all_reduce_takes_what_its_bytes_take_on_the_wire() -> None:
+def test_an_all_reduce_takes_the_time_of_its_bytes_on_the_wire() -> None:
     a100 = HARDWARE["a100"]
     gradient = 2 * 336_232_258
     inside = all_reduce_seconds(a100, 8, 1, 1.0, gradient)
@@ -89,7 +89,7 @@ def test_an_all_reduce_takes_what_its_bytes_take_on_the_wire() -> None:
     assert all_reduce_seconds(a100, 1024, 128, 0.5, gradient) - inside == pytest.approx(tree)
 
 
-def test_overlap_hides_communication_and_a_graph_the_waiting() -> None:
+def test_overlap_hides_communication_and_a_graph_hides_waiting() -> None:
     numbers = Calibration(0.5, 0.5, 0.007)
     plain = Workload("a100", 1024, 128, 16384, 3e6, Method())
     parts = run_seconds(plain, numbers)
@@ -107,7 +107,7 @@ def test_a_system_s_forecast_counts_the_bytes_that_it_sends() -> None:
     assert whole.communication == pytest.approx(2 * half.communication, rel=0.05)
 
 
-def test_a_forecast_counts_how_a_system_draws_and_deals_samples() -> None:
+def test_a_forecast_counts_how_a_system_draws_and_assigns_samples() -> None:
     def imbalance(*overrides: str) -> float:
         seconds = forecast_run(load_system("dgxa100_n128_open", overrides)).seconds
         return seconds.imbalance / seconds.compute
@@ -140,7 +140,7 @@ def test_forecasts_fall_with_gpus_and_another_gpu_is_faster() -> None:
         forecast_run(load_system("cpu_demo"))
 
 
-def test_the_command_prints_what_checks_read(answer: Answer) -> None:
+def test_the_command_prints_the_fields_that_checks_read(answer: Answer) -> None:
     found = answer("lab", "forecast")
     assert len(found["systems"]) == 32
     assert {"system", "gpus", "predicted_min", "published_min"} <= set(found["systems"][0])

@@ -1,4 +1,4 @@
-"""The range of a forecast, and the warnings where a system is unlike what forecasts are calibrated on."""
+"""The range of a forecast, and the warnings for systems unlike those that calibrate forecasts."""
 
 import numpy as np
 import pytest
@@ -48,7 +48,7 @@ def test_a_range_has_two_digits_and_follows_the_errors(monkeypatch: pytest.Monke
     assert (found.low_min, found.high_min) == (pytest.approx(29 / 1.45), pytest.approx(29 / 0.55))
 
 
-def test_pcie_cards_and_small_nodes_are_warned_of_with_what_published_ones_took() -> None:
+def test_pcie_cards_and_small_nodes_raise_a_warning_with_published_times() -> None:
     plain, cards = load_system("dgxa100_n4"), load_system("dgxa100_n4", PCIE)
     assert forecast_run(plain).warnings == []
     pcie, nodes = forecast_run(cards).warnings
@@ -67,13 +67,13 @@ def test_several_nodes_of_h100s_borrow_from_a100s_and_other_optimizers_from_lamb
     assert "the samples to converge are those of LAMB" in adam
 
 
-def test_a_kind_without_results_takes_its_range_from_the_likest_and_says_so() -> None:
+def test_a_kind_without_results_takes_its_range_from_the_most_similar_and_says_so() -> None:
     found = forecast_run(load_system("dgxa100_n8"), "h200")
     assert any("too few published results of this kind" in warning for warning in found.warnings)
     assert found.range.source == f"{len(other_results('h200'))} published results: all H200 SXM"
 
 
-def test_a_batch_that_does_not_fit_is_warned_of_and_json_keeps_its_fields(answer: Answer) -> None:
+def test_a_batch_that_does_not_fit_raises_a_warning_and_json_keeps_its_fields(answer: Answer) -> None:
     words = ["estimate", "dgxa100_n8", "--set", "data.global_batch_size=24576"]
     found = answer(*words)
     (warning,) = found["warnings"]

@@ -1,4 +1,4 @@
-"""Memory and step time of layouts: by hand."""
+"""Memory and step time of layouts, worked out by hand."""
 
 from pathlib import Path
 
@@ -64,7 +64,7 @@ def test_a_run_of_a_split_model_is_forecast_with_the_steps_of_its_layout() -> No
     assert run.seconds.communication > forecast_run(load_system("dgxa100_n128")).seconds.communication
 
 
-def test_the_plan_of_a_trillion_parameters_says_what_a_rank_holds(answer: Answer, printed: Printed) -> None:
+def test_the_plan_of_a_trillion_parameters_states_the_share_of_a_rank(answer: Answer, printed: Printed) -> None:
     hidden, words = 25_600, 30_528 // 8
     # query, key, value, output and both feed-forward matrices with 12 h^2, of which 8 ranks hold an 8th; LayerNorms and
     # the biases behind sums whole
@@ -92,7 +92,7 @@ def test_the_plan_of_a_trillion_parameters_says_what_a_rank_holds(answer: Answer
     ) in shown
 
 
-def test_the_plan_prints_the_grid_and_what_a_rank_sends(answer: Answer, printed: Printed) -> None:
+def test_the_plan_prints_the_grid_and_the_bytes_that_a_rank_sends(answer: Answer, printed: Printed) -> None:
     words = ["plan", "cpu_parallel", "--rank", 3]
     shown, found = printed(*words), answer(*words)
     assert "data 1 x tensor 2 x pipeline 2" in shown

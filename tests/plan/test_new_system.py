@@ -100,12 +100,12 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("words", "expected"), REFUSED.items())
-def test_what_cannot_be_a_system_is_refused(words: str, expected: str, tmp_path: Path, printed: Printed) -> None:
+def test_an_impossible_system_is_refused(words: str, expected: str, tmp_path: Path, printed: Printed) -> None:
     (tmp_path / "there.json").write_text("{}")
     assert expected in printed("config", "init", *words.split(), code=2)
 
 
-def test_every_known_point_is_a_valid_system_and_reference_points_are_whole() -> None:
+def test_every_known_point_is_a_valid_system_and_reference_points_are_complete() -> None:
     points = known_points()
     assert set(reference_points()) <= set(points)
     assert points[256].settings["schedule"]["max_steps"] == 13700

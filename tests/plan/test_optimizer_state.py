@@ -11,7 +11,7 @@ from bertbench.plan.counted_rank import state_bytes
 from tests.optim.drawn import TINY, muon
 
 
-def test_a_whole_optimizer_keeps_what_is_counted() -> None:
+def test_a_complete_optimizer_has_the_counted_state() -> None:
     model = Bert(TINY)
     options = muon()
     optimizer, _ = build_muon(model, options, tensor_factory(None), None, torch.float32)

@@ -1,4 +1,4 @@
-"""`bertbench plan`: what it says of a rank, against the rank itself on real processes."""
+"""`bertbench plan`: its figures for a rank, against a real rank."""
 
 import math
 import shlex
@@ -62,7 +62,7 @@ def test_any_way_that_gradients_travel_has_a_dry_run(tiny: Tiny, communication: 
     [(("sync.method=diloco",), 2, 1 / 32), (("sync.method=local_sgd", "sync.every_steps=5"), 1, 1 / 5),
      (("sync.method=delayed", "sync.delay_steps=3"), 4, 1)],
 )  # fmt: skip
-def test_what_ranks_keep_and_send_out_of_step_is_counted(
+def test_state_and_traffic_outside_of_steps_are_counted(
     tiny: Tiny, settings: tuple[str, ...], copies: int, share: float
 ) -> None:
     plain, other = (count_rank(tiny(*words), 0) for words in ((), settings))
@@ -100,7 +100,7 @@ def test_the_largest_published_batches_of_a_gpu_fit_80_gb(samples: int) -> None:
         assert dry_run(system, 0).memory_gb_per_gpu < 80
 
 
-def test_a_plan_says_what_the_system_file_and_the_data_give(tiny_file: str, answer: Answer) -> None:
+def test_a_plan_states_the_facts_of_the_system_file_and_the_data(tiny_file: str, answer: Answer) -> None:
     plan = answer("plan", tiny_file, "--strict", "--rank", 1)
     assert {"system": "tiny", "gpus": 2, "rank": 1, "global_batch_size": 12, "problems": []}.items() <= plan.items()
     # 25 samples after 3 steps of 12, 50 after 5, and the end
@@ -124,7 +124,7 @@ def test_a_plan_names_what_is_missing_and_only_strict_fails(
 
 
 @pytest.mark.parametrize("there", [(), ("wiki",), ("wiki_eval",)])
-def test_all_missing_inputs_are_named_at_once_each_with_whole_commands(
+def test_all_missing_inputs_are_named_at_once_with_complete_commands(
     there: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     monkeypatch.setenv("DATADIR", str(tmp_path))

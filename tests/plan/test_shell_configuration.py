@@ -55,7 +55,7 @@ def honoured(variables: dict[str, str], *options: str, on: str = "slurm") -> arg
     return arguments
 
 
-def test_every_dgx_system_has_a_file_and_no_other_file_lies_there() -> None:
+def test_every_dgx_system_has_a_file_and_there_are_no_others() -> None:
     assert {name for name in system_names() if name.startswith("dgx")} == {*FILES}
     assert {path.name for path in FOLDER.glob("config*")} == {*FILES.values()}
 
@@ -70,14 +70,14 @@ def test_the_file_of_a_system_is_current(system: str, file: str) -> None:
 
 
 @SHIPPED
-def test_sourced_it_is_the_system_without_an_argument(system: str, file: str) -> None:
+def test_a_sourced_file_chooses_the_system_without_an_argument(system: str, file: str) -> None:
     arguments = honoured(sourced(FOLDER / file))
     assert (arguments.system, arguments.overrides, arguments.runs) == (system, [], 1)
 
 
 @pytest.mark.parametrize("system", [name for name in FILES if name not in ("dgxa100_n1_open", "dgxa100_n8_open")])
-def test_its_values_are_those_of_the_json(system: str) -> None:
-    """Of systems that scale nothing to another batch."""
+def test_its_values_equal_those_in_the_json(system: str) -> None:
+    """Files of systems that scale no setting to another batch."""
     exported = sourced(FOLDER / FILES[system])
     content = {"optimizer": {}, "evaluation": {}}
     own = json.loads((FOLDER / "systems" / f"{system}.json").read_text())
@@ -103,7 +103,7 @@ def test_its_values_are_those_of_the_json(system: str) -> None:
     assert int(exported["EVAL_ITER_SAMPLES"]) == int(0.05 * (230.23 * batch + 3e6) // 25_000) * 25_000
 
 
-def test_a_file_leaves_nothing_of_one_that_was_sourced_before() -> None:
+def test_a_file_clears_the_variables_of_one_that_was_sourced_before() -> None:
     first, second = FOLDER / FILES["dgxa100_n128"], FOLDER / FILES["dgxa100_n8_open"]
     assert "MAX_SAMPLES_TERMINATION" in sourced(first)
     for shell in ("sh", "bash"):
@@ -131,7 +131,7 @@ CHANGED = {
 
 
 @pytest.mark.parametrize(("changes", "overrides"), CHANGED.items())
-def test_a_changed_value_is_honoured_where_it_means_one_thing(changes: str, overrides: list[str]) -> None:
+def test_a_changed_value_is_honoured_if_it_is_unambiguous(changes: str, overrides: list[str]) -> None:
     variables = sourced(FOLDER / FILES["dgxa100_n8"]) | dict(change.split("=", 1) for change in changes.split())
     assert honoured(variables).overrides == overrides
 
@@ -163,7 +163,7 @@ def test_a_scaled_system_takes_its_own_rate_and_refuses_another() -> None:
         honoured({**variables, "LR": "1e-3"})
 
 
-def test_a_file_of_one_s_own_names_its_system_by_path(tmp_path: Path, printed: Printed, answer: Answer) -> None:
+def test_a_users_own_file_names_its_system_by_path(tmp_path: Path, printed: Printed, answer: Answer) -> None:
     folder = tmp_path / "my systems"
     folder.mkdir()
     mine = write_json(folder / "mine_n8.json", {"extends": "dgxa100_n8", "data": {"gradient_accumulation_steps": 3}})
@@ -180,7 +180,7 @@ def test_a_file_of_one_s_own_names_its_system_by_path(tmp_path: Path, printed: P
     assert file.read_text() == "export LR=1\n"
 
 
-def test_without_a_forecast_the_time_limit_is_the_system_file_s(tmp_path: Path, printed: Printed) -> None:
+def test_without_a_forecast_the_time_limit_comes_from_the_system_file(tmp_path: Path, printed: Printed) -> None:
     other = {"accelerator_model_name": "some other card"}
     mine = write_json(tmp_path / "mine.json", {"extends": "dgxa100_n1", "hardware": other})
     for words in ((mine,), ("cpu_demo",), ("dgxa100_n8", "--set", "launch.walltime_minutes=60")):
@@ -203,11 +203,11 @@ def test_without_a_forecast_the_time_limit_is_the_system_file_s(tmp_path: Path, 
         ("dgxa100_n8 --shell --out /nowhere", "/nowhere/config_DGXA100_8x8x48x1.sh: cannot be written"),
     ],
 )
-def test_what_no_file_can_say_is_refused(printed: Printed, words: str, expected: str) -> None:
+def test_a_system_that_no_file_can_express_is_refused(printed: Printed, words: str, expected: str) -> None:
     assert expected in printed("config", "export", *words.split(), code=2)
 
 
-def test_an_export_of_changed_settings_says_them(tmp_path: Path, printed: Printed) -> None:
+def test_an_export_of_changed_settings_names_them(tmp_path: Path, printed: Printed) -> None:
     words = ("--set", "data.global_batch_size=1536", "--set", "optimizer.learning_rate=1e-3")
     printed("config", "export", "dgxa100_n8", "--shell", "--out", tmp_path, *words)
     exported = sourced(tmp_path / "config_DGXA100_8x8x24x1.sh")

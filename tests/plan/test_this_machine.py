@@ -136,7 +136,7 @@ def test_a_gpu_that_torch_has_no_kernels_for_is_refused(printed: Printed, monkey
     assert not Path(FILE).exists()
 
 
-def test_a_gpu_that_does_not_hold_the_model_is_refused(printed: Printed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_too_small_for_the_model_is_refused(printed: Printed, monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, Card("NVIDIA GeForce RTX 3050", 6144, (8, 6)))
     said = printed("config", "init", code=2)
     assert "BERT-Large needs 7.9 GB even with one sample at a time, but the GPU has 6 GiB" in said
@@ -171,7 +171,7 @@ def test_visible_devices_limit_what_a_run_may_use(monkeypatch: pytest.MonkeyPatc
         assert len(present_gpus()) == gpus, visible
 
 
-def test_different_gpus_take_what_fits_the_weakest_and_a_batch_that_does_not_divide_takes_fewer(
+def test_different_gpus_take_a_batch_that_fits_the_smallest_and_one_that_does_not_divide_takes_fewer(
     printed: Printed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(monkeypatch, H100, RTX_4080, H100)
@@ -181,7 +181,7 @@ def test_different_gpus_take_what_fits_the_weakest_and_a_batch_that_does_not_div
     assert "the file uses 2 of 3" in said
 
 
-def test_a_file_that_is_there_is_not_overwritten(printed: Printed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_existing_file_is_not_overwritten(printed: Printed, monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch)
     Path(FILE).write_text("{}")
     assert f"{FILE} exists already" in printed("config", "init", code=2)

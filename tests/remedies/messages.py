@@ -1,4 +1,4 @@
-"""The texts that the code can print: every string in it that is no docstring, with `X` where a value goes."""
+"""The texts that the code can print: every string except docstrings, with `X` in place of values."""
 
 import ast
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from bertbench.common.paths import PACKAGE
 
 
 class Text(NamedTuple):
-    """A text and where it stands."""
+    """A text, and the place where it is written."""
 
     text: str
     file: Path

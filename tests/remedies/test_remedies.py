@@ -1,4 +1,4 @@
-"""What messages suggest exists: commands, options and settings; and those that a user meets first lead on."""
+"""Commands, options and settings in messages exist, and the first messages that a user meets lead on."""
 
 import json
 import re
@@ -43,7 +43,7 @@ def command_of(words: list[str]) -> str | None:
 
 
 def sentences() -> Iterator[Text]:
-    """Texts that a person reads: several words, no style sheet, and no old name of a command."""
+    """Return texts that a person reads: several words, but no style sheets and no old names of commands."""
     return (
         text
         for text in texts()

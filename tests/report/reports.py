@@ -1,4 +1,4 @@
-"""What the report makes of logs and folders of logs."""
+"""The results that the report derives from logs and folders of logs."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Trackers get a small share of a processor while a run goes on, and the rest of its steps when it has ended."""
+"""Trackers get a small share of a processor during a run, and the remaining steps after it."""
 
 import time
 from pathlib import Path
@@ -13,7 +13,7 @@ from tests.report.written import write_run
 
 
 class Slow(Kept):
-    """A tracker that computes for 5 ms a step."""
+    """A tracker that computes for 5 ms per step."""
 
     def record(self, points: Any) -> None:
         end = time.process_time() + 5e-3 * len(points)
@@ -22,7 +22,7 @@ class Slow(Kept):
         super().record(points)
 
 
-def test_a_tracker_gets_a_small_share_of_a_processor_and_what_it_missed_when_the_run_has_ended(
+def test_a_tracker_gets_a_small_share_of_a_processor_and_catches_up_after_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow, now = Slow(), 1000.0

@@ -1,4 +1,4 @@
-"""The process beside a run: it serves and tracks while the run goes on, ends with it, and never harms it."""
+"""The side process of a run: it serves and tracks during the run, ends with it, and never harms it."""
 
 import json
 import os
@@ -75,7 +75,7 @@ def test_a_port_in_use_is_one_clear_line_before_anything_starts(
 
 @pytest.fixture
 def beside(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], Path, int]]:
-    """A side process on a written run that goes on, started as a rank starts it."""
+    """A side process for an unfinished written run, started as a rank starts it."""
     pytest.importorskip("prometheus_client")
     log, port = write_run(tmp_path / "toy" / "bert", steps=2, until_ms=500, status=None), free_port()
     process = subprocess.Popen(
@@ -89,7 +89,7 @@ def beside(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], Path, int]]:
     process.stdout.close()
 
 
-def test_openmetrics_say_where_the_run_stands(beside: tuple[subprocess.Popen[str], Path, int]) -> None:
+def test_openmetrics_show_the_state_of_the_run(beside: tuple[subprocess.Popen[str], Path, int]) -> None:
     process, log, port = beside
     first = scraped(port)
     assert (first["bertbench_step"], first["bertbench_loss"], first["bertbench_running"]) == (2, 8, 1)
@@ -112,7 +112,7 @@ def test_openmetrics_say_where_the_run_stands(beside: tuple[subprocess.Popen[str
 
 
 @pytest.mark.slow
-def test_a_client_that_hangs_up_and_a_run_whose_files_vanish_for_a_while_end_nothing(
+def test_a_client_that_hangs_up_and_files_that_vanish_for_a_while_end_nothing(
     beside: tuple[subprocess.Popen[str], Path, int],
 ) -> None:
     process, log, port = beside
@@ -142,7 +142,7 @@ class Failing(Kept):
         super().record(points)
 
 
-def test_a_tracker_that_fails_for_a_while_gets_every_step_later_and_is_warned_of_once(
+def test_a_tracker_that_fails_for_a_while_gets_every_step_later_and_raises_one_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     tracker = Failing()
@@ -178,7 +178,7 @@ def test_a_tracker_that_fails_to_the_end_is_named_with_what_to_do(
     assert "the run continues, and `bertbench track` records it afterwards" in capsys.readouterr().err
 
 
-def test_a_run_is_served_and_tracked_while_it_goes_on_and_left_alone_afterwards(tiny_file: str, tmp_path: Path) -> None:
+def test_a_run_is_served_and_tracked_until_it_ends(tiny_file: str, tmp_path: Path) -> None:
     pytest.importorskip("prometheus_client")
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # noqa: PLC0415

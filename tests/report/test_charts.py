@@ -33,7 +33,7 @@ def test_numbers_are_short() -> None:
     assert {value: axis_number(value) for value in texts} == texts
 
 
-def test_a_point_stands_where_its_axes_say() -> None:
+def test_a_point_is_drawn_where_its_axes_say() -> None:
     figure = curve((0, 0), (10, 100))
     for (x, y), tick_x, tick_y in zip(places(figure, "circle", "cx", "cy"), ("0", "10"), ("0", "100"), strict=True):
         assert float(labels(figure)[tick_x, "middle"].get("x", "")) == x

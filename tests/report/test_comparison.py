@@ -28,14 +28,14 @@ def test_the_interval_of_a_ratio_is_welchs_on_logarithms() -> None:
     assert list(vars(found.ratio).values()) == pytest.approx([means, math.exp(interval.low), math.exp(interval.high)])
 
 
-def test_one_run_on_a_side_has_no_interval_and_equal_runs_one_of_no_width() -> None:
+def test_one_run_per_side_has_no_interval_and_equal_runs_have_one_of_width_zero() -> None:
     found = measured("time", [10.0], [5.0, 6.0])
     assert found.a == Estimate(10.0, None, runs=1)
     assert (found.ratio.low, found.ratio.high) == (None, None)
     assert measured("time", [10.0, 10.0], [5.0, 5.0]).ratio == Ratio(*[pytest.approx(0.5)] * 3)
 
 
-def test_the_mean_loss_of_runs_of_different_lengths_jumps_nowhere(tmp_path: Path) -> None:
+def test_the_mean_loss_of_runs_of_different_lengths_never_jumps(tmp_path: Path) -> None:
     for number, (steps, loss) in enumerate([(800, 1.0), (900, 3.0)]):  # drawn with every 4th and every 5th step
         leave(tmp_path, number, 10, metrics="".join(row(step + 1, loss=loss) for step in range(steps)))
     curve = loss_curve(read_runs([tmp_path]))
@@ -74,7 +74,7 @@ def test_two_sets_of_runs_side_by_side(sides: tuple[str, str], answer: Answer, p
     assert "100.0 ± 9.9" in shown  # t of 2 degrees of freedom, 4.303, times 4 / sqrt(3)
 
 
-def test_logs_of_anyone_differ_by_what_they_and_their_descriptions_say(tmp_path: Path, answer: Answer) -> None:
+def test_logs_of_any_program_are_compared_by_their_values_and_descriptions(tmp_path: Path, answer: Answer) -> None:
     other = setting("opt_base_learning_rate", 4.25e-4)(setting("max_sequence_length", 512.0)(closed()))
     sides = [tmp_path / letter / "results" / "toy" / "bert" / "result_0.txt" for letter in "ab"]
     for path, records, framework in zip(sides, (closed(), other), ("PyTorch 2.1", "PyTorch 2.13"), strict=True):

@@ -1,4 +1,4 @@
-"""`bertbench report --list`: every run of a folder with how it stands, in the order that is asked for."""
+"""`bertbench report --list`: every run in a folder with its state, in the requested order."""
 
 import os
 import re
@@ -50,7 +50,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_every_run_is_listed_with_how_it_stands(folder: Path, answer: Answer) -> None:
+def test_every_run_is_listed_with_its_state(folder: Path, answer: Answer) -> None:
     found = answer("report", "--list", folder)
     assert [list(row) for row in found] == [["json_format", "command", *FIELDS, "log"]] * 8
     assert [(Path(row["run"]).stem, row["status"]) for row in found] == [
@@ -81,7 +81,7 @@ def test_runs_of_logdir_are_sorted_by_a_column_and_those_without_a_value_are_las
     assert [row["seed"] for row in answer("report", "--list", "--sort", "seed")] == [3, 5, 5, 5, 5, 5, None, None]
 
 
-def test_the_table_of_the_tracked_runs_says_what_the_judge_says(printed: Printed) -> None:
+def test_the_table_of_the_recorded_runs_agrees_with_the_judge(printed: Printed) -> None:
     shown = printed("report", "--list", RESULTS, "--sort", "time_to_train_s")
     header, fastest, *others = (" ".join(line.split()) for line in shown.splitlines())
     assert header == "run system seed status time s accuracy samples/s commit verdict"
@@ -117,7 +117,7 @@ def test_every_command_takes_a_run_by_its_folder_as_by_its_log(command: str, tmp
         (["watch", f"{RESULTS}/result_0", "--once"], "+- accuracy by samples"),
     ],
 )
-def test_looking_at_runs_imports_no_torch_and_takes_a_terminal_of_ascii_letters(words: list[str], shown: str) -> None:
+def test_looking_at_runs_imports_no_torch_and_works_in_an_ascii_terminal(words: list[str], shown: str) -> None:
     code = f"import sys\nfrom bertbench.cli.main import main\nmain({words!r})\nprint('torch' in sys.modules)"
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
     command = [sys.executable, "-c", code]

@@ -1,4 +1,4 @@
-"""`bertbench rcp`: a reference of recorded runs, which the official checker takes, and what it refuses."""
+"""`bertbench rcp`: a reference from recorded runs, which the official checker accepts, and its refusals."""
 
 import io
 import json
@@ -72,7 +72,7 @@ def test_runs_like_the_reference_pass_between_limits_that_are_the_official_check
         (0, 2, "fail", "Insufficient convergence"),
     ],
 )
-def test_runs_that_converge_otherwise_fail_and_one_of_ten_may_miss_its_target(
+def test_runs_that_converge_differently_fail_and_one_of_ten_may_miss_its_target(
     change: int, missed: int, verdict: str, cause: str, reference: Path, tmp_path: Path, answer: Answer
 ) -> None:
     runs = write(tmp_path / "new", tuple(count + change for count in EVALUATIONS), 100)
@@ -101,7 +101,7 @@ def miss(runs: Path, number: int, seed: int) -> None:
         ({"missed": 3}, "old --out", "result_3.txt: did not reach its target"),
     ],
 )
-def test_runs_that_make_or_are_judged_by_no_reference_are_one_clear_line(
+def test_runs_unfit_to_make_or_to_be_judged_by_a_reference_are_one_clear_line(
     change: dict[str, Any], task: str, complaint: str, reference: Path, tmp_path: Path, printed: Printed
 ) -> None:
     made = {"evaluations": EVALUATIONS, "first_seed": 100, **change}
@@ -117,7 +117,7 @@ def test_runs_that_make_or_are_judged_by_no_reference_are_one_clear_line(
 
 
 @pytest.mark.parametrize("content", ["", "[1]", '{"a": {"BS": 1}}', '{"a": 1, "b": 2}'])
-def test_a_file_that_is_no_reference_is_one_clear_line(content: str, tmp_path: Path, printed: Printed) -> None:
+def test_a_file_that_is_not_a_reference_is_one_clear_line(content: str, tmp_path: Path, printed: Printed) -> None:
     file = tmp_path / "rcps.json"
     file.write_text(content)
     complaint = printed("rcp", write(tmp_path / "new", EVALUATIONS), "--against", file, code=2)

@@ -123,12 +123,12 @@ def test_published_results_are_those_of_the_public_logs() -> None:
     ("accelerators", "minutes", "expected"),
     [(None, 1.0, "No system description"), (7, 1.0, "There are no published results with 7")],
 )
-def test_what_cannot_be_compared_is_said(accelerators: int | None, minutes: float, expected: str) -> None:
+def test_runs_that_cannot_be_compared_are_named(accelerators: int | None, minutes: float, expected: str) -> None:
     assert expected in published_table("mine", accelerators, minutes)
     assert "(here)" not in published_table("mine", accelerators, minutes)
 
 
-def test_balance_and_speed_are_a_sentence_each_where_runs_measured_them(tmp_path: Path) -> None:
+def test_balance_and_speed_are_one_sentence_each_if_runs_measured_them(tmp_path: Path) -> None:
     leave(tmp_path, 0, 100)
     assert "Load balance" not in page_of(tmp_path)
     leave(tmp_path, 0, 100, metrics=row(1, load_efficiency=0.93) + row(2, load_efficiency=0.95))
@@ -138,7 +138,7 @@ def test_balance_and_speed_are_a_sentence_each_where_runs_measured_them(tmp_path
     assert balance == "balance: load efficiency 94.0% (mean load / largest load)"
 
 
-def test_folders_that_share_a_platform_are_systems_of_their_own(tmp_path: Path) -> None:
+def test_folders_that_share_a_platform_are_separate_systems(tmp_path: Path) -> None:
     for name in ("a", "b"):
         write_package(tmp_path / name, evaluations=2)
     names = [group.name for group in judged_groups([tmp_path], RULESET)]
@@ -146,7 +146,7 @@ def test_folders_that_share_a_platform_are_systems_of_their_own(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("kind", ["FIFO", "device", "folder", "loop", "large", "deep"])
-def test_what_lies_beside_a_log_is_opened_with_care(tmp_path: Path, kind: str) -> None:
+def test_files_next_to_a_log_are_opened_safely(tmp_path: Path, kind: str) -> None:
     folder = tmp_path / "result_0"
     folder.mkdir()
     folder.with_suffix(".txt").write_text(run_log())
@@ -169,7 +169,7 @@ def test_what_lies_beside_a_log_is_opened_with_care(tmp_path: Path, kind: str) -
 EVIL = "\x1b[2J\x07 \u202egnp half \ud800 of a pair \x00 \x9b31m"
 
 
-def test_a_value_of_a_log_steers_no_terminal_and_crashes_no_report(tmp_path: Path) -> None:
+def test_a_value_in_a_log_can_neither_steer_a_terminal_nor_crash_the_report(tmp_path: Path) -> None:
     folder = tmp_path / os.fsdecode(b"\xff\x1b[1m")
     folder.mkdir()
     for number, key in enumerate(("submission_platform", "submission_org", "not_a_result", "status")):

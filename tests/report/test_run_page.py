@@ -1,4 +1,4 @@
-"""The page in a terminal: what a person reads off it, at several widths."""
+"""The page in a terminal, as a person reads it, at several widths."""
 
 import io
 import tomllib

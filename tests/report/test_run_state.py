@@ -1,4 +1,4 @@
-"""What is known of a run from its files alone: while they grow, after they were cut back, and when it has ended."""
+"""The state of a run, from its files alone: while they grow, after they were cut back, and after the run."""
 
 import json
 import os
@@ -56,7 +56,7 @@ def test_phases_up_to_an_evaluation_hold_nothing_that_came_after(tmp_path: Path)
     )
 
 
-def test_a_run_that_goes_on_says_when_it_evaluates_next(tmp_path: Path) -> None:
+def test_an_unfinished_run_shows_when_it_evaluates_next(tmp_path: Path) -> None:
     log = write_run(tmp_path, steps=4, until_ms=4000, status=None)
     in_a_second = time.time() + 1  # a file from then isn't silent yet, however slow this machine is
     os.utime(log, (in_a_second, in_a_second))
@@ -84,7 +84,7 @@ def test_earlier_runs_are_those_of_the_same_system_and_target_that_reached_it(tm
     assert earlier_runs(mine) == [600]
 
 
-def test_a_forecast_without_earlier_runs_goes_on_at_the_curves_slope() -> None:
+def test_a_forecast_without_earlier_runs_continues_at_the_curves_slope() -> None:
     curve = [(100.0, 0.1), (200.0, 0.2), (300.0, 0.25)]
     found = target_forecast(curve, 0.5, [])  # 0.25 is missing: at the last slope, 0.05 in 100, 500 samples
     assert found.samples == pytest.approx(800)
@@ -139,7 +139,7 @@ def test_a_launcher_in_the_shell_of_srun_pty_is_not_taken_for_a_rank(tmp_path: P
         started.communicate()
 
 
-def test_a_plot_has_a_star_a_point_and_labels_its_ends() -> None:
+def test_a_plot_has_one_star_per_point_and_labels_its_ends() -> None:
     assert plot([(0, 0), (2, 0.5), (3, 1)], width=12, height=3) == ["      1    *", "          * ", "      0 *   "]
     assert plot([], 40, 4) == []
     assert plot([(0, 2.0), (1, 2.0)], width=12, height=2, level=1.0) == ["      2 *  *", "      1 ----"]
@@ -161,7 +161,7 @@ def test_a_run_that_is_cut_short_by_samples_has_the_steps_that_it_takes(tmp_path
 
 
 @pytest.mark.parametrize(("columns", "expected"), [("70", 70), ("131", 130), (None, 120), ("many", 120)])
-def test_watch_keeps_to_columns_where_there_is_no_terminal(
+def test_watch_respects_columns_without_a_terminal(
     columns: str | None, expected: int, monkeypatch: pytest.MonkeyPatch, printed: Printed
 ) -> None:
     if columns is None:

@@ -1,4 +1,4 @@
-"""Start-up as the report shows it, and what it makes of runs that are no results."""
+"""Start-up as the report shows it, and its treatment of runs that aren't results."""
 
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ def test_start_up_is_reported_piece_by_piece_with_the_slowest_rank(tmp_path: Pat
     assert "start-up: seconds of each part, from launch" in page_of(log)
 
 
-def test_start_up_of_several_runs_is_a_row_a_piece_with_their_mean_and_their_most(tmp_path: Path) -> None:
+def test_start_up_of_several_runs_has_one_row_per_piece_with_mean_and_maximum(tmp_path: Path) -> None:
     for number, imports in enumerate((1.0, 2.0, 6.0)):
         with_startup(
             tmp_path / f"result_{number}.txt", SECONDS | {"imports": imports}, SECONDS | {"imports": imports + 1}
@@ -56,14 +56,14 @@ def test_start_up_of_several_runs_is_a_row_a_piece_with_their_mean_and_their_mos
     ("seconds", "slowest"),
     [(None, None), ("much", 7), ({"plan": "\x1b[2J"}, []), ({"\x1b[2J": 1.0}, {}), ({"plan": float("nan")}, {})],
 )
-def test_other_peoples_events_of_that_name_are_left_out(tmp_path: Path, seconds: Any, slowest: Any) -> None:
+def test_events_of_that_name_from_other_programs_are_ignored(tmp_path: Path, seconds: Any, slowest: Any) -> None:
     log = with_startup(tmp_path / "result_0.txt", seconds, slowest)
     (system,) = summaries(log)
     assert system.runs[0].startup is None
     assert "start-up: seconds" not in report_text(system, detailed=True)
 
 
-def test_runs_that_are_no_results_are_shown_and_not_counted(tmp_path: Path) -> None:
+def test_runs_that_are_not_results_are_shown_but_not_counted(tmp_path: Path) -> None:
     (tmp_path / "result_0.txt").write_text(run_log(seconds=50))
     (tmp_path / "result_1.txt").write_text(line("not_a_result", "profile") + "\n" + run_log(seconds=10))
     (system,) = summaries(tmp_path)

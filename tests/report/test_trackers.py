@@ -1,4 +1,4 @@
-"""What a tracker holds of a run, read back by the tracker's own library; those that aren't installed are skipped."""
+"""The data that trackers store about a run, read back by their own libraries; missing trackers are skipped."""
 
 import importlib.util
 import json
@@ -157,7 +157,7 @@ def test_a_tracker_that_is_not_installed_is_one_clear_line(
     assert not list(tmp_path.glob("runs/*/bert/*"))  # nothing was begun
 
 
-def test_two_logs_of_one_name_are_refused(tmp_path: Path, printed: Printed) -> None:
+def test_two_logs_with_the_same_name_are_refused(tmp_path: Path, printed: Printed) -> None:
     pytest.importorskip("tensorboard")
     to = ["--to", "tensorboard", "--out", tmp_path / "out"]
     twins = [write_run(tmp_path / name / "bert") for name in "ab"]

@@ -23,7 +23,7 @@ def row(step: int, **more: Any) -> str:
 
 
 def log_lines(until_ms: int = 10_000, status: str | None = None) -> str:
-    """The lines until that time; where a status is given the run ends with it then."""
+    """Return the lines until that time; with a status, the run ends then."""
     known = (("seed", 7), ("global_batch_size", 100), ("submission_benchmark", "bert"), ("submission_platform", "toy"))
     events: list[tuple[int, str, Any, dict[str, int]]] = [(0, key, value, {}) for key, value in known]
     events.append((0, "run_start", None, {}))
@@ -45,7 +45,7 @@ def log_lines(until_ms: int = 10_000, status: str | None = None) -> str:
 def leave(
     folder: Path, number: int, seconds: int, config: Any = None, origin: Any = None, log: str = "", metrics: str = ""
 ) -> Path:
-    """Write a run as bertbench leaves it, and return its log: beside it stands what is given."""
+    """Write a run's files as bertbench does, with the given ones next to the log; return the log."""
     beside = folder / f"result_{number}"
     beside.mkdir(exist_ok=True, parents=True)
     beside.with_suffix(".txt").write_text(log or run_log("open", evaluations=2, seconds=seconds, seed=number))

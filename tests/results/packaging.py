@@ -26,6 +26,6 @@ def content(path: Path) -> Any:
 
 
 def official(tool: str, package: Path) -> str:
-    """What an official tool, which must pass, says of a package; it may write beside it."""
+    """Return the output of an official tool that must pass; it may write files next to the package."""
     command = [sys.executable, "-m", f"mlperf_logging.{tool}", str(package), "training", "5.0.0"]
     return subprocess.run(command, cwd=package.parent, capture_output=True, text=True, check=True).stderr

@@ -55,12 +55,12 @@ def test_the_official_package_and_repository_checkers_pass_on_it(package: Path, 
         assert "WARNING - " not in said
 
 
-def test_the_judge_passes_it_without_a_word(package: Path) -> None:
+def test_the_judge_passes_it_without_a_finding(package: Path) -> None:
     judgement = judge_package(package, "5.0.0")
     assert (judgement.verdict, judgement.all_breaches(), judgement.questions) == ("pass", [], ())
 
 
-def test_each_system_has_a_folder_with_what_makes_its_runs_again(package: Path) -> None:
+def test_each_system_has_a_folder_with_the_files_that_repeat_its_runs(package: Path) -> None:
     folder = package / "benchmarks/bert/implementations/cpu_demo"
     scripts = ["init_datasets.sh", "run_and_time.sh", "setup.sh"]
     others = ["README.md", "cpu_demo.json", "cpu_demo_bertbench.json"]
@@ -164,7 +164,7 @@ def refused(tmp_path: Path, results: Path, printed: Printed, system: str = "cpu_
     return complaint
 
 
-def test_what_the_judge_would_refuse_is_refused_and_leaves_nothing(tmp_path: Path, printed: Printed) -> None:
+def test_a_package_that_the_judge_would_fail_is_refused_and_leaves_no_file(tmp_path: Path, printed: Printed) -> None:
     results = copy_of_results(tmp_path)
     (results / "cpu_demo/bert/result_9.txt").unlink()
     shutil.copy(results / "cpu_demo/bert/result_0.txt", results / "cpu_demo/bert/result_1.txt")
@@ -172,12 +172,12 @@ def test_what_the_judge_would_refuse_is_refused_and_leaves_nothing(tmp_path: Pat
     first, verdict, *_ = message.splitlines()
     assert first == "bertbench: the judge fails the package, so nothing was written:"
     assert verdict.startswith("FAIL ")
-    assert "9 result_*.txt\n    expected: exactly 10 that are files" in message
-    assert "accuracies and times of result_0.txt" in message
+    assert "9 result_*.txt\n    expected: exactly 10, all of them files" in message
+    assert "accuracies and times equal those of result_0.txt" in message
 
 
 @pytest.mark.parametrize("content", ["hello", ""])
-def test_a_file_that_is_no_log_is_refused_by_name_instead_of_taken_for_the_run_that_may_fail(
+def test_a_file_that_is_not_a_log_is_refused_by_name_and_doesn_t_count_as_the_failed_run(
     content: str, tmp_path: Path, printed: Printed
 ) -> None:
     results = copy_of_results(tmp_path)
@@ -206,7 +206,7 @@ def test_runs_without_one_description_are_refused(
     assert expected in message
 
 
-def test_a_place_that_cannot_be_written_or_is_not_empty_is_left_alone(tmp_path: Path, printed: Printed) -> None:
+def test_a_folder_that_cannot_be_written_or_is_not_empty_is_not_changed(tmp_path: Path, printed: Printed) -> None:
     (tmp_path / "mine.txt").write_text("mine")
     for out, expected in ((tmp_path / "no" / "org", "No such file or directory"), (tmp_path, "not an empty folder")):
         assert expected in printed(*words(out, RESULTS), code=2)

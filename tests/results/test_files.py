@@ -1,4 +1,4 @@
-"""Where a run leaves its files."""
+"""Where a run writes its files."""
 
 from pathlib import Path
 

@@ -30,7 +30,7 @@ from tests.training.steps import sampler_of
 PEAK = PeakRate(0.125, "fp32", "a CPU", "measured here")
 
 
-def test_the_demos_mfu_is_what_a_hand_calculates() -> None:
+def test_the_demos_mfu_equals_a_calculation_by_hand() -> None:
     """Two sequences of 32 and 21 tokens, 7 of them masked, in 10 ms on the demo's two ranks."""
     counts = BatchCounts.of_sequences(np.array([32, 21], np.int16), masked=7)
     assert counts == (53, 32 * 32 + 21 * 21, 7)
@@ -46,14 +46,14 @@ def test_the_demos_mfu_is_what_a_hand_calculates() -> None:
     assert fields == pytest.approx({"tflops_per_device": tflops, "mfu": tflops / 0.125}, rel=1e-5)
 
 
-def test_recomputation_counts_apart(tiny: Tiny) -> None:
+def test_recomputation_is_counted_separately(tiny: Tiny) -> None:
     counts = BatchCounts(tokens=100, pairs=1000, masked=0)
     fields = FlopRate.of(tiny("parallel.recompute=true"), PEAK).fields(counts, step_ms=10.0)
     assert fields["hardware_tflops_per_device"] == pytest.approx(4 / 3 * fields["tflops_per_device"], rel=1e-5)
     assert fields["hfu"] == pytest.approx(4 / 3 * fields["mfu"], rel=1e-5)
 
 
-def test_without_a_known_peak_there_is_a_rate_and_no_share(tiny: Tiny) -> None:
+def test_without_a_known_peak_there_is_a_rate_but_no_share(tiny: Tiny) -> None:
     unknown = gpu_peak("NVIDIA H100 80GB HBM3 MIG 1g.10gb", "bf16")
     fields = FlopRate.of(tiny(), unknown).fields(BatchCounts(100, 1000, 10), step_ms=10.0)
     assert fields["tflops_per_device"] > 0
@@ -174,7 +174,7 @@ def test_report_says_why_a_share_isn_t_known(tmp_path: Path, printed: Printed, a
     assert reported["runs"][0]["flops"]["peak_source"].startswith("a GPU isn't in")
 
 
-def test_a_run_without_rates_says_nothing_of_them(tmp_path: Path, printed: Printed) -> None:
+def test_a_run_without_rates_doesn_t_mention_them(tmp_path: Path, printed: Printed) -> None:
     assert "FLOP/s" not in printed("report", write_run(tmp_path))
 
 

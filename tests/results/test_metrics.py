@@ -15,7 +15,7 @@ from bertbench.results.mlperf_log import MlperfLog
 from tests.ranks import run_ranks
 
 
-def test_over_a_slow_link_several_steps_are_written_at_a_time(tmp_path: Path) -> None:
+def test_over_a_slow_link_several_steps_are_written_at_once(tmp_path: Path) -> None:
     assert run_ranks(2, lines_after_steps, tmp_path / "metrics.jsonl")[0] == [0, 2, 2, 4, 4, 5]
 
 
@@ -31,14 +31,14 @@ def lines_after_steps(world: World, path: Path) -> list[int]:
     return counts
 
 
-def test_away_from_the_host_a_step_takes_what_its_phases_take_on_the_device(tmp_path: Path) -> None:
+def test_on_a_device_a_step_takes_the_time_of_its_phases_there(tmp_path: Path) -> None:
     first, *others = run_ranks(1, step_ms_of_phases, tmp_path / "metrics.jsonl")[0]
     assert first > 10
     assert others == [first, first]
 
 
 def step_ms_of_phases(world: World, path: Path) -> list[float]:
-    """`step_ms` of three steps that the host took 1 ms to launch, and whose phases took more than 10 ms each."""
+    """Return `step_ms` of three steps that took the host 1 ms to launch, and whose phases took over 10 ms each."""
     elsewhere = replace(world, device=torch.device("meta"))  # any device but the host's own memory
     with MlperfLog(None) as log, Metrics(path, elsewhere, log) as metrics:
         for step in range(1, 5):

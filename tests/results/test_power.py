@@ -1,4 +1,4 @@
-"""Power in a package: MLPerf's files, made of what runs left beside their logs, which the official tools take."""
+"""Power in a package: MLPerf's files, made from the readings next to the logs, which the official tools accept."""
 
 import json
 import re
@@ -39,7 +39,7 @@ def results(tmp_path: Path) -> Path:
     return tmp_path / "results"
 
 
-def test_a_package_holds_the_power_of_each_run_and_the_official_tools_take_it(
+def test_a_package_contains_the_power_of_each_run_and_the_official_tools_accept_it(
     results: Path, tmp_path: Path, printed: Printed
 ) -> None:
     out = tmp_path / "org"
@@ -69,10 +69,10 @@ def test_a_package_holds_the_power_of_each_run_and_the_official_tools_take_it(
     assert reported["watts"]["node_1"] == pytest.approx(0.5 * 90)
 
 
-def test_runs_of_which_some_were_not_measured_are_refused(results: Path, tmp_path: Path, printed: Printed) -> None:
+def test_runs_are_refused_if_some_were_not_measured(results: Path, tmp_path: Path, printed: Printed) -> None:
     for run in (4, 6):  # the official checker accepts one
         shutil.rmtree(results / "cpu_demo" / "bert" / f"result_{run}" / "power")
     out = tmp_path / "org"
     said = printed(*words(out, results), code=1)
-    assert "power/result_4: 0 measured nodes\n    expected: 2, the system's number of nodes" in said
+    assert "power/result_4: number of measured nodes: 0\n    expected: 2, the system's number of nodes" in said
     assert not out.exists()

@@ -13,7 +13,7 @@ def test_a_run_says_in_words_how_it_computes_and_what_it_sends() -> None:
     assert replace(plain, sync="diloco", compression="int8").text().endswith("through collectives, diloco, int8")
 
 
-def test_a_run_says_to_what_norm_it_clips_a_bucket_or_a_part() -> None:
+def test_a_run_states_the_norm_to_which_it_clips_a_bucket_or_a_part() -> None:
     bucketwise = StepDescription("bucket", "none", (5, 6), 1, "bf16", "Adam", clip_limit=0.70711, clip_divisor=2)
     assert "clipped bucket by bucket before the all-reduce, each bucket to a norm of 0.707, " in bucketwise.text()
     by_part = replace(bucketwise, clipped_parts=3)

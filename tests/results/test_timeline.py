@@ -1,4 +1,4 @@
-"""A run doesn't end for want of its timeline."""
+"""A run doesn't end because its timeline can't be written."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from bertbench.results.timeline import Timeline
 from tests.conftest import Captured
 
 
-def test_records_that_don_t_fit_on_the_disk_are_warned_of_once(capsys: Captured) -> None:
+def test_records_that_don_t_fit_on_the_disk_raise_one_warning(capsys: Captured) -> None:
     with Timeline(Path("/dev/full")) as timeline:
         timeline.begin("training")
         timeline.ended()

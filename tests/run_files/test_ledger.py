@@ -29,7 +29,9 @@ def resumed(time: float, step: int, sign: float | None) -> dict[str, Any]:
 START = [at(100, "start-up"), at(103, "compile"), at(105, "start-up"), at(106, "training")]
 
 
-def test_a_run_in_one_go_is_start_up_compilation_training_waiting_snapshots_and_evaluations(tmp_path: Path) -> None:
+def test_an_uninterrupted_run_is_start_up_compilation_training_waiting_snapshots_and_evaluations(
+    tmp_path: Path,
+) -> None:
     assert spent(
         tmp_path,
         *START,
@@ -42,7 +44,7 @@ def test_a_run_in_one_go_is_start_up_compilation_training_waiting_snapshots_and_
     ) == {"start-up": 4, "compile": 2, "training": 18, "waiting": 2, "snapshot": 1, "evaluation": 3}
 
 
-def test_work_after_the_snapshot_that_a_run_goes_on_from_is_lost_and_what_follows_its_last_sign_idle(
+def test_work_after_the_resumed_snapshot_is_lost_and_time_after_the_last_sign_is_idle(
     tmp_path: Path,
 ) -> None:
     killed = [
@@ -68,7 +70,7 @@ def test_work_after_the_snapshot_that_a_run_goes_on_from_is_lost_and_what_follow
     }  # fmt: skip
 
 
-def test_a_snapshot_that_was_taken_to_stop_loses_nothing_and_the_queue_is_apart(tmp_path: Path) -> None:
+def test_a_snapshot_for_a_stop_loses_nothing_and_the_queue_is_counted_separately(tmp_path: Path) -> None:
     assert spent(
         tmp_path, at(40, "queued"), at(100, "start-up", was="queued"), at(106, "training"),
         at(116, "snapshot", step=10), at(117, "training"), at(117, "snapshot", step=10), at(118, "training"),
@@ -78,7 +80,7 @@ def test_a_snapshot_that_was_taken_to_stop_loses_nothing_and_the_queue_is_apart(
 
 
 @pytest.mark.parametrize(("sign", "lost"), [(110, 4), (None, 0)], ids=["its last step is known", "it isn't"])
-def test_a_node_that_was_lost_wrote_no_end_so_what_follows_its_last_sign_is_the_queue(
+def test_a_lost_node_wrote_no_end_so_time_after_its_last_sign_is_the_queue(
     tmp_path: Path, sign: float | None, lost: float
 ) -> None:
     found = spent(
@@ -89,7 +91,7 @@ def test_a_node_that_was_lost_wrote_no_end_so_what_follows_its_last_sign_is_the_
     assert found == {bucket: seconds for bucket, seconds in expected.items() if seconds}
 
 
-def test_a_clock_that_is_behind_takes_no_time_back_and_lines_that_are_no_records_are_left_out(tmp_path: Path) -> None:
+def test_a_clock_that_is_behind_subtracts_no_time_and_lines_without_records_are_ignored(tmp_path: Path) -> None:
     behind = [at(100, "training"), at(110, "evaluation"), at(108, "training"), at(120, "idle")]
     assert spent(tmp_path, *behind) == {"training": 20}
     hostile = ('{"time": 1', "[]", '{"time": "now", "doing": "training"}', '{"time": 105, "doing": "lost work"}')

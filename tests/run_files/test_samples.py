@@ -1,4 +1,4 @@
-"""Training samples of logs whose epoch_num counts them, and of the many of earlier rounds where it doesn't."""
+"""Training samples of logs whose epoch_num counts them, and of the many in earlier rounds whose epoch_num doesn't."""
 
 from pathlib import Path
 
@@ -55,7 +55,7 @@ def test_a_small_open_run_counts_samples_below_its_number_of_steps(log: Path, un
     assert ([one.samples for one in found.evaluations], found.source) == ([3_200, 6_400, 9_600], source)
 
 
-def test_a_log_that_counts_evaluations_only_is_estimated_and_says_so(log: Path, printed: Printed) -> None:
+def test_samples_of_a_log_that_counts_only_evaluations_are_estimated_and_marked(log: Path, printed: Printed) -> None:
     counted = [
         one.replace(f'"epoch_num": {at}', '"epoch_num": 1') if '"epoch_num"' in one else one
         for one in run_log(evaluations=3).splitlines()

@@ -1,4 +1,4 @@
-"""Runs with different settings are never in one mean: the sides of a log say what differs, and so does the log."""
+"""Runs with different settings never share a mean: the log and the files next to it show the difference."""
 
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ def origin(seed: int) -> dict[str, Any]:
 
 
 def tables(folder: Path) -> list[tuple[dict[str, Any], int, float]]:
-    """What sets each table apart, how many runs it has, and their mean."""
+    """Return the distinguishing settings of each table, its number of runs, and their mean."""
     return [(group.settings, len(group.runs), group.mean_time_to_train_s) for group in summaries(folder)]
 
 
@@ -33,7 +33,7 @@ def shown(folder: Path) -> list[str]:
     return [report_text(group, detailed=False) for group in summaries(folder)]
 
 
-def test_an_override_makes_tables_with_means_of_their_own(tmp_path: Path) -> None:
+def test_an_override_makes_separate_tables_with_their_own_means(tmp_path: Path) -> None:
     for number, (seconds, rate) in enumerate(((10, 1e-3), (50, 2e-3), (30, 1e-3), (70, 2e-3))):
         leave(tmp_path, number, seconds, config(rate), origin(number))
     assert tables(tmp_path) == [
@@ -46,7 +46,7 @@ def test_an_override_makes_tables_with_means_of_their_own(tmp_path: Path) -> Non
         assert f"toy: optimizer.learning_rate={rate}" in page
 
 
-def test_a_setting_that_only_one_run_names_sets_it_apart_but_null_does_not(tmp_path: Path) -> None:
+def test_a_setting_that_only_one_run_names_separates_it_but_null_does_not(tmp_path: Path) -> None:
     for number, clip in enumerate(({}, {"buckets": None}, {"buckets": "own"})):
         leave(tmp_path, number, 10, config(**clip))
     assert tables(tmp_path) == [({"clip.buckets": None}, 2, 10.0), ({"clip.buckets": "own"}, 1, 10.0)]
@@ -64,7 +64,7 @@ def test_a_setting_that_only_one_run_names_sets_it_apart_but_null_does_not(tmp_p
         ("log", "submission_platform", ("toy", "other")),
     ],
 )
-def test_what_a_log_or_the_file_beside_it_says_sets_runs_apart(
+def test_settings_in_a_log_or_the_file_next_to_it_separate_runs(
     tmp_path: Path, where: str, key: str, values: tuple[Any, Any]
 ) -> None:
     for number, value in enumerate(values):
@@ -77,14 +77,14 @@ def test_what_a_log_or_the_file_beside_it_says_sets_runs_apart(
         assert shown(tmp_path)[0].startswith("toy: commit=aaaaaaa\n")
 
 
-def test_a_run_of_which_less_is_known_joins_the_only_group_it_agrees_with(tmp_path: Path) -> None:
+def test_a_run_with_fewer_known_settings_joins_the_only_group_that_it_agrees_with(tmp_path: Path) -> None:
     leave(tmp_path, 0, 10)
     leave(tmp_path, 1, 20, config(), origin(1))
     (tmp_path / "result_2.txt").write_text("no log")
     assert [(found, runs) for found, runs, _ in tables(tmp_path)] == [({}, 3)]
 
 
-def test_a_run_that_could_be_of_several_groups_is_in_none_of_their_means(tmp_path: Path) -> None:
+def test_a_run_that_could_belong_to_several_groups_is_in_none_of_their_means(tmp_path: Path) -> None:
     leave(tmp_path, 0, 10, config(1e-3))
     leave(tmp_path, 1, 20, config(2e-3))
     leave(tmp_path, 2, 30)
@@ -93,7 +93,7 @@ def test_a_run_that_could_be_of_several_groups_is_in_none_of_their_means(tmp_pat
     assert tables(tmp_path) == [({key: 0.001}, 1, 10.0), ({key: 0.002}, 1, 20.0), ({key: "unknown"}, 2, 40.0)]
 
 
-def test_what_differs_steers_no_terminal_and_fills_no_screen(tmp_path: Path) -> None:
+def test_differences_can_neither_steer_a_terminal_nor_fill_a_screen(tmp_path: Path) -> None:
     for number in range(2):
         settings = {f"\x1b[{key}m{'k' * 90}": f"\x07{number}{'v' * 90}" for key in range(9)}
         leave(tmp_path, number, 10, settings, {"nan": [float("nan")]})

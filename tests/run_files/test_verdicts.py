@@ -1,4 +1,4 @@
-"""What the report says of runs is what the judge says: never what a log claims of itself."""
+"""The report repeats the judge's verdict on runs, never a log's own claim."""
 
 import json
 import re
@@ -42,7 +42,7 @@ def test_a_log_relabelled_closed_has_not_reached_the_target(runs: Path, answer: 
     assert "success" not in shown
 
 
-def test_an_accuracy_just_below_the_target_is_not_rounded_up_to_it_nor_left_out_as_the_fastest(
+def test_an_accuracy_just_below_the_target_is_not_rounded_up_and_not_dropped_as_the_fastest(
     runs: Path, answer: Answer, printed: Printed
 ) -> None:
     rewrite(runs / "result_2.txt", LAST, r"\g<1>0.39995")
@@ -76,7 +76,7 @@ def test_a_run_below_its_own_target_has_not_reached_it_even_if_the_judge_passes_
     ("content", "cause"),
     [(b"hello\n", "text without MLPerf lines"), (b"", "an empty file"), (b"\0\1\2" * 9, "binary data")],
 )
-def test_a_file_that_is_no_log_is_said_to_be_none(
+def test_a_file_that_is_not_a_log_is_reported_as_such(
     content: bytes, cause: str, runs: Path, answer: Answer, printed: Printed
 ) -> None:
     log = runs / "result_4.txt"
@@ -95,7 +95,7 @@ def test_a_file_that_is_no_log_is_said_to_be_none(
             assert f"{log}: found {cause}" in printed(*command, log, code=2)
 
 
-def test_an_unfinished_log_is_said_to_be_that_instead_of_breaking_every_rule(
+def test_an_unfinished_log_is_reported_as_such_instead_of_breaking_every_rule(
     runs: Path, answer: Answer, printed: Printed
 ) -> None:
     log = runs / "result_6.txt"
@@ -123,7 +123,7 @@ def test_a_log_on_standard_input_is_reported_as_from_a_file(runs: Path) -> None:
     assert "1 of 1 logs pass under ruleset 5.0.0; no findings" in done.stdout
 
 
-def test_findings_across_runs_stand_in_text_json_and_page_and_in_the_last_lines_count(
+def test_findings_across_runs_are_in_text_json_and_page_and_in_the_count_of_the_last_line(
     runs: Path, answer: Answer, printed: Printed, tmp_path: Path
 ) -> None:
     shutil.copy(runs / "result_3.txt", runs / "result_4.txt")
@@ -141,7 +141,7 @@ def test_findings_across_runs_stand_in_text_json_and_page_and_in_the_last_lines_
     assert counts in text
 
 
-def test_report_and_compare_give_one_mean_and_one_score(runs: Path, answer: Answer, printed: Printed) -> None:
+def test_report_and_compare_give_the_same_mean_and_score(runs: Path, answer: Answer, printed: Printed) -> None:
     (group,) = answer("report", runs)
     compared: dict[str, Any] = answer("compare", runs, runs)
     time, samples = (compared["measures"][at]["a"]["mean"] for at in (0, 1))

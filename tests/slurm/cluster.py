@@ -1,4 +1,4 @@
-"""A real Slurm on this machine: its own munge key, controller and two virtual nodes, in a folder of its own.
+"""A real Slurm on this machine, with its own munge key, controller, two virtual nodes, and folder.
 
 Debian builds slurmd so that several run on one machine (MULTIPLE_SLURMD), one a virtual node.
 """
@@ -22,7 +22,7 @@ _START_S = 30
 
 
 def missing() -> str | None:
-    """Why no cluster can be started here; None if one can."""
+    """Return why no cluster can be started here; None if one can."""
     absent = [program for program in _PROGRAMS if not shutil.which(program)]
     if absent:
         return f"found no {', '.join(absent)}; tests/slurm/install.sh installs them"
@@ -30,7 +30,7 @@ def missing() -> str | None:
 
 
 class Cluster:
-    """Commands against the running cluster."""
+    """Commands for the running cluster."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -50,7 +50,7 @@ class Cluster:
         return done.stdout
 
     def state(self, job: str) -> dict[str, str]:
-        """What `scontrol show job` says."""
+        """Return the fields that `scontrol show job` prints."""
         words = self.call("scontrol", "show", "job", job).split()
         return dict(word.split("=", 1) for word in words if "=" in word)
 

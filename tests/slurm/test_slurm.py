@@ -40,7 +40,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[slurm.Cluster]
 
 
 class Runs(NamedTuple):
-    """What run.sub trains on the cluster, with what it leaves in a folder."""
+    """The system that run.sub trains on the cluster, and the files that it writes."""
 
     cluster: slurm.Cluster
     folder: Path
@@ -104,7 +104,7 @@ def test_two_runs_on_two_nodes_reach_the_target_with_a_log_each(runs: Runs) -> N
 
 
 def kill(rank: int, job: str) -> None:
-    """End a rank's process, which says nothing more."""
+    """Kill a rank's process, so that it reports nothing."""
     wanted = {f"SLURM_PROCID={rank}".encode(), f"SLURM_JOB_ID={job}".encode()}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -156,7 +156,7 @@ def assert_one_resumed_log(folder: Path, number: int = 0) -> None:
 
 
 def assert_wall_clock(log: Path, job_submitted: float, *spent_on: str) -> None:
-    """The ledger holds the time from submission, which Slurm knows to the second, to run_stop, and some of these."""
+    """Assert that the ledger covers submission (to the second) to run_stop, and has some of these buckets."""
     found = ledger(log)
     assert found is not None
     (stop,) = [event for event in read_events(log) if event.key == "run_stop"]
@@ -164,7 +164,7 @@ def assert_wall_clock(log: Path, job_submitted: float, *spent_on: str) -> None:
     assert {bucket for bucket in ("queued", "lost work") if found[bucket]} == set(spent_on)
 
 
-def test_near_the_end_of_its_wall_time_a_job_is_queued_again_and_goes_on(runs: Runs) -> None:
+def test_near_the_end_of_its_wall_time_a_job_is_queued_again_and_resumes(runs: Runs) -> None:
     job = runs.submit(*LASTING, REQUEUE="1", RUNS="2")
     folder = runs.training(number=1)  # the second run, with the first one done
     runs.cluster.call("scancel", "--batch", "--signal=USR1", job)
@@ -178,7 +178,7 @@ def test_near_the_end_of_its_wall_time_a_job_is_queued_again_and_goes_on(runs: R
     assert re.search(r"rank \d: stopped by SIGUSR1", (folder / "result_1" / "lost.txt").read_text())
 
 
-def test_preempted_ranks_stop_with_a_snapshot_and_the_job_goes_on_with_the_run(runs: Runs) -> None:
+def test_preempted_ranks_stop_with_a_snapshot_and_the_job_resumes_the_run(runs: Runs) -> None:
     submitted, job = time.time(), runs.submit(*LASTING, REQUEUE="1")
     folder = runs.training()
     runs.cluster.call("scancel", "--signal=USR1", job)
@@ -198,7 +198,7 @@ def test_a_job_that_is_cancelled_is_not_queued_again(runs: Runs) -> None:
     assert (state["JobState"], state["Restarts"]) == ("CANCELLED", "0")
 
 
-def test_after_a_node_failed_the_job_goes_on_with_the_run(runs: Runs) -> None:
+def test_after_a_node_failed_the_job_resumes_the_run(runs: Runs) -> None:
     submitted = time.time()
     job = runs.submit(*LASTING, "--set", "checkpoint.every_steps=5", REQUEUE="1")
     folder = runs.training(steps=15)
@@ -212,7 +212,7 @@ def test_after_a_node_failed_the_job_goes_on_with_the_run(runs: Runs) -> None:
     assert_wall_clock(folder / "result_0.txt", submitted, "queued", "lost work")
 
 
-def test_a_run_that_loses_a_rank_goes_on_in_its_job(runs: Runs) -> None:
+def test_a_run_that_loses_a_rank_resumes_in_its_job(runs: Runs) -> None:
     job = runs.submit(*LASTING, "--set", "checkpoint.every_steps=5", RESTARTS="1")
     folder = runs.training(steps=15)
     kill(1, job)
@@ -228,7 +228,7 @@ def test_another_number_of_tasks_than_the_system_s_is_one_error(runs: Runs) -> N
     assert not list((runs.folder / "runs").rglob("result_*.txt"))
 
 
-def test_what_a_submission_exports_holds_on_all_ranks_and_is_printed_once(runs: Runs) -> None:
+def test_exported_variables_apply_on_all_ranks_and_are_printed_once(runs: Runs) -> None:
     exported = {"NEXP": "2", "LR": "3e-3", "MAX_STEPS": "5", "DGXNNODES": "2", "DGXNGPU": "2", "BATCHSIZE": ""}
     job = runs.submit(by_variable=True, **exported)
     runs.cluster.wait(job, 150)
@@ -271,7 +271,7 @@ def test_the_shell_of_srun_pty_and_a_script_that_it_submits_start_their_own_rank
 
 
 def session_of_the_page() -> str:
-    """The lines that docs/cluster.md shows to those who have run published submissions."""
+    """The lines of docs/cluster.md for users of published submissions."""
     page = (REPOSITORY / "docs" / "cluster.md").read_text().partition("## If you have run published submissions")[2]
     found = re.search(r"^```\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     assert found
@@ -293,7 +293,7 @@ def clone(runs: Runs) -> Path:
 
 
 def in_a_shell(runs: Runs, lines: str, folder: Path) -> str:
-    """What these lines of a user's print, in a shell with no variables of ours."""
+    """Return what a user's lines print in a shell that has none of our variables."""
     environment = {**runs.cluster.environment, "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "HOME": "/root"}
     done = subprocess.run(
         ["bash", "-ec", lines], cwd=folder, env=environment, capture_output=True, text=True, check=False
@@ -302,7 +302,7 @@ def in_a_shell(runs: Runs, lines: str, folder: Path) -> str:
     return done.stdout
 
 
-def test_those_who_know_published_submissions_get_results_by_the_lines_of_the_page(runs: Runs, clone: Path) -> None:
+def test_the_lines_for_users_of_published_submissions_give_results(runs: Runs, clone: Path) -> None:
     lines = session_of_the_page()
     for ours, theirs in {
         "NEXP=10": "NEXP=2",
@@ -341,7 +341,7 @@ def test_those_who_know_published_submissions_get_results_by_the_lines_of_the_pa
     ],
 )
 def test_the_job_finds_its_repository_from_any_folder(runs: Runs, clone: Path, folder: str, script: str) -> None:
-    """The error is of bertbench, which only the repository starts."""
+    """The error comes from bertbench, which can be started only in the repository."""
     file = clone / "benchmarks" / "bert" / "config_two_nodes_2x2x3x1_open.sh"
     lines = f"source '{file}'; export LR=fast\nsbatch -N $DGXNNODES -t $WALLTIME --output='{clone}/job.out' {script}"
     job = in_a_shell(runs, lines, clone / folder).split()[-1]
@@ -362,7 +362,9 @@ def test_the_job_finds_its_repository_from_any_folder(runs: Runs, clone: Path, f
         ),
     ],
 )
-def test_what_contradicts_a_sourced_file_ends_the_job(runs: Runs, clone: Path, changes: str, expected: str) -> None:
+def test_a_variable_that_contradicts_a_sourced_file_ends_the_job(
+    runs: Runs, clone: Path, changes: str, expected: str
+) -> None:
     lines = (
         f"source config_two_nodes_2x2x3x1_open.sh; nodes=$DGXNNODES; {changes}\n"
         "sbatch -N $nodes -t $WALLTIME $SBATCH_OPTIONS --output=job.out run.sub"
@@ -394,7 +396,7 @@ WRONG = {
     "DGXNNODES=3": "DGXNNODES=3: two_nodes has 2 nodes",
     "CONT=/nowhere/image.sif": "CONT is /nowhere/image.sif and this node has none of apptainer to start it",
     "RESTARTS=no": "RESTARTS is 'no'; set it to a number",
-    "BERTBENCH_HOME=/nowhere": "/nowhere holds no run_and_time.sh; set BERTBENCH_HOME",
+    "BERTBENCH_HOME=/nowhere": "found no run_and_time.sh in /nowhere; set BERTBENCH_HOME",
     "CONTAINER=podman": "expected none, pyxis, enroot, apptainer, charliecloud or docker",
     "CONTAINER=pyxis": "CONT isn't set; set it to an image",
 }

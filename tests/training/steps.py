@@ -22,7 +22,7 @@ SEED = 11
 
 
 def sampler_of(system: System, speeds: Speeds | None = None, seed: int = SEED) -> Sampler:
-    """Deals the system's training samples."""
+    """Assign the system's training samples."""
     return make_sampler(system, open_data(system)[0], seed, speeds)
 
 

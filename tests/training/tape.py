@@ -16,7 +16,7 @@ _LEAVES_MEMORY_AS_IT_IS = ("empty", "new_empty")
 
 
 class Operations(TorchDispatchMode):
-    """Every operation that runs while it is on, with what it took and gave."""
+    """Record every operation in the body, with its arguments and results."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class Operations(TorchDispatchMode):
 
 
 def tape(work: Callable[[], Tensor]) -> Callable[[], Tensor]:
-    """Do the work once; returns what does its operations again and gives the same tensor."""
+    """Do the work once; return a function that repeats its operations and returns the same tensor."""
     with Operations() as operations:
         answer = work()
 

@@ -79,7 +79,7 @@ def both(world: World, system: System, steps: int) -> tuple[list[float], list[fl
 
 
 def losses(world: World, system: System, optimised: bool, steps: int) -> list[float]:
-    """Losses of the first steps, with everything or with nothing."""
+    """Losses of the first steps, with all optimisations or with none."""
     batches = enumerate(loaded(world, system, steps, fill=filled if optimised else unfilled))
     with pytest.MonkeyPatch.context() as patch:
         trainer = WholeTrainer(system, world, 11, products=ONEDNN if optimised else None)

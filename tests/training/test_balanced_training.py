@@ -16,7 +16,7 @@ STEPS = 5
 
 
 def alone(world: World, system: System) -> list[float]:
-    """One rank works through what the plan gives to all ranks, as one batch."""
+    """Let one rank process the samples that the plan gives to all ranks, as one batch."""
     sampler, answer = sampler_of(system), []
     with whole_trainer(system, world) as trainer:
         for step in range(STEPS):

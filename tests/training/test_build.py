@@ -1,4 +1,4 @@
-"""What `build_run` hands to the timed loop follows one system: the one with the arithmetic that was chosen."""
+"""The parts that `build_run` gives the timed loop follow one system: the one with the chosen arithmetic."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def tokens_of_a_batch(world: World, system: System, precision: PrecisionName, lo
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_a_loader_fills_batches_where_the_chosen_format_wants_it(
+def test_a_loader_fills_batches_if_the_chosen_format_needs_it(
     tiny: Tiny, tmp_path: Path, precision: PrecisionName
 ) -> None:
     system = tiny("precision.compute=auto", "launch.ranks_per_node=1")

@@ -17,7 +17,7 @@ from tests.training.steps import trained
 DROPOUT = "model.hidden_dropout=0.1"
 
 
-def test_age_zero_is_every_step_to_the_bit_and_its_snapshot_holds_no_more(tiny: Tiny) -> None:
+def test_age_zero_equals_every_step_bit_for_bit_and_its_snapshot_has_no_more(tiny: Tiny) -> None:
     systems = [
         tiny(DROPOUT),
         tiny(DROPOUT, "sync.method=delayed", "sync.delay_steps=0"),
@@ -28,7 +28,7 @@ def test_age_zero_is_every_step_to_the_bit_and_its_snapshot_holds_no_more(tiny: 
     assert plain.state == {"model", "optimizer"}
 
 
-def test_age_two_waits_two_steps_and_is_the_same_by_seed(tiny: Tiny) -> None:
+def test_age_two_waits_two_steps_and_its_seed_repeats_it(tiny: Tiny) -> None:
     late = tiny("sync.method=delayed", "sync.delay_steps=2")
     first, second = run_ranks(2, trained, 6, late, late, tiny())
     once, again, plain = first
@@ -41,7 +41,7 @@ def test_age_two_waits_two_steps_and_is_the_same_by_seed(tiny: Tiny) -> None:
     assert once.losses != plain.losses
 
 
-def test_a_step_gets_the_sum_of_the_step_that_was_so_long_ago() -> None:
+def test_a_step_gets_the_sum_of_the_step_that_many_steps_ago() -> None:
     for gradients in run_ranks(3, sums_of_steps, 2):
         # rank r sends 10 ** r * (step + 1)
         assert gradients == [0, 0, 111, 222, 333]

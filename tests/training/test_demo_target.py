@@ -1,4 +1,4 @@
-"""The demo, at its own size, still reaches its target with each way to clip, communicate and shard. Minutes each."""
+"""The demo, at full size, still reaches its target with each way to clip, communicate and shard. Each takes minutes."""
 
 import json
 import os

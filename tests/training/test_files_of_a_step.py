@@ -1,4 +1,4 @@
-"""How many of our files a reader meets in one step of the demo, from reading its samples to the updated weights."""
+"""The number of our files in one step of the demo, from reading the samples to the updated weights."""
 
 import sys
 import threading

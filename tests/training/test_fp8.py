@@ -70,7 +70,7 @@ def test_a_layer_that_is_computed_again_takes_the_same_scales(tiny: Tiny) -> Non
     ("optimizer.name=lamb",),
     ("data.gradient_accumulation_steps=2", "optimizer.sharded=true", "clip.mode=bucket"),
 ])  # fmt: skip
-def test_going_on_from_a_snapshot_is_exact(tiny: Tiny, tmp_path: Path, choices: tuple[str, ...]) -> None:
+def test_resuming_from_a_snapshot_is_exact(tiny: Tiny, tmp_path: Path, choices: tuple[str, ...]) -> None:
     system = tiny(DROPOUT, EVERY, *FP8, *choices)
     for (losses, weights), (losses_on, weights_on) in [
         pair for (pair,) in run_ranks(2, whole_and_resumed, [system], tmp_path)
@@ -79,7 +79,7 @@ def test_going_on_from_a_snapshot_is_exact(tiny: Tiny, tmp_path: Path, choices: 
         assert weights_on == weights
 
 
-def test_another_number_of_ranks_goes_on_with_the_same_scales(tiny: Tiny, tmp_path: Path) -> None:
+def test_another_number_of_ranks_resumes_with_the_same_scales(tiny: Tiny, tmp_path: Path) -> None:
     on_two, on_one = (tiny(EVERY, *FP8, f"launch.ranks_per_node={ranks}") for ranks in (2, 1))
     ((losses, _), _), *_ = run_ranks(2, whole_and_resumed, [on_two], tmp_path)[0]
     ((losses_on, _),) = run_ranks(1, trained, on_one, tmp_path / "result_0.txt", True)
@@ -113,7 +113,7 @@ def wrong(problem: str, system: System, world: World, products: dict[Shape, Prod
 @pytest.mark.parametrize(
     ("problem", "says"), [("missing", "no fp8 here"), ("off", "layers.1.feed_forward_in.weight.first differs by")]
 )
-def test_where_it_fails_or_is_off_the_run_continues_in_bf16(tiny: Tiny, problem: str, says: str) -> None:
+def test_if_it_fails_or_is_off_the_run_continues_in_bf16(tiny: Tiny, problem: str, says: str) -> None:
     found: Arithmetic
     (found,) = run_ranks(1, checked, tiny(ALONE, *FP8), arithmetic(precision="fp8"), partial(wrong, problem))
     assert found.precision == "bf16"
@@ -135,7 +135,7 @@ def described(world: World, system: System) -> str:
         return trainer.describe_step().model_arithmetic
 
 
-def test_its_state_is_of_fp8_alone(tiny: Tiny) -> None:
+def test_its_state_belongs_to_fp8_alone(tiny: Tiny) -> None:
     ((of_bf16, of_fp8),) = run_ranks(1, names, tiny(ALONE, *SIZES, "precision.compute=bf16"), tiny(ALONE, *FP8))
     assert of_fp8 - of_bf16 == {"fp8.history", "fp8.scale"}
 

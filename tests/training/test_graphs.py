@@ -41,7 +41,7 @@ ALONE = ("launch.ranks_per_node=1", *GRAPHS)
 
 
 def dense_attention(qkv_T3HK: Tensor, sequences: Sequences, dropout: float) -> Tensor:
-    """What a kernel of fixed size computes: where sequences end it reads from the device."""
+    """Compute like a kernel of fixed size, which reads from the device where sequences end."""
     assert dropout == 0
     query_HTK, key_HTK, value_HTK = qkv_T3HK.permute(1, 2, 0, 3)
     count = len(qkv_T3HK)
@@ -198,7 +198,7 @@ def weights_after(trainer: WholeTrainer, steps: Sequence[LoadedStep]) -> list[fl
     return weights
 
 
-def test_a_batch_trains_alike_in_every_bin_and_its_operations_depend_on_the_bin_alone(
+def test_a_batch_trains_equally_in_every_bin_and_its_operations_depend_on_the_bin_alone(
     tiny: Tiny,
 ) -> None:
     run_ranks(1, with_bins, check_bins, tiny(*ALONE, "optimizer.name=lamb"))
@@ -241,7 +241,7 @@ def check_bins(world: World, system: System, bins: Bins) -> None:
 
 
 def raw_batches(world: World, system: System, count: int) -> list[LoadedPart]:
-    """Parts of the first steps, as they are read."""
+    """Return the parts of the first steps, as they are read."""
     planned = bin_sampler(system)
     sampler = Sampler(planned.dataset, planned.planner, planned.parts, planned.normalize)
     return [part for step in Loader(sampler, world.rank, world.device).steps(range(count)) for part in step.parts]
@@ -263,7 +263,7 @@ _UNRECORDABLE = READING | {"aten::lift_fresh", "aten::_unique2", "aten::unique_d
 """Operators that a CUDA graph can't record: they bring numbers from the host, or their answer's shape to it."""
 
 
-def test_what_is_recorded_asks_nothing_of_the_host(tiny: Tiny) -> None:
+def test_recorded_steps_don_t_need_the_host(tiny: Tiny) -> None:
     choices = (("optimizer.name=lamb",), ("optimizer.name=adam", "data.gradient_accumulation_steps=2"))
     run_ranks(1, with_bins, check_recorded, *(tiny(*ALONE, *choice) for choice in choices))
 
@@ -281,7 +281,7 @@ def check_recorded(world: World, system: System, bins: Bins) -> None:
     assert noted == []
 
 
-def test_a_closed_trainer_lets_go_of_its_graphs_before_the_process_group_ends(tiny: Tiny) -> None:
+def test_a_closed_trainer_releases_its_graphs_before_the_process_group_ends(tiny: Tiny) -> None:
     run_ranks(1, with_bins, check_lifetime, tiny(*ALONE))
 
 

@@ -12,7 +12,7 @@ STEPS, LAST = 200, 40
 
 
 @pytest.mark.slow  # 20 s a run
-def test_two_hundred_steps_with_halved_gradients_end_where_those_in_fp32_end(tiny: Tiny) -> None:
+def test_two_hundred_steps_with_halved_gradients_end_with_the_loss_of_fp32(tiny: Tiny) -> None:
     lamb = ("optimizer.name=lamb", *DEMO_SIZES, "launch.ranks_per_node=2")
     halved = "communication.compression=bf16"
     ways = {"fp32": (), "bf16": (halved,), "bf16 in slices": (halved, "optimizer.sharded=true")}

@@ -1,4 +1,4 @@
-"""Ranks that train alone between outer steps (sync.method local_sgd, diloco), on real gloo processes."""
+"""Ranks that train separately between outer steps (sync.method local_sgd, diloco), on real gloo processes."""
 
 import pytest
 import torch
@@ -50,7 +50,7 @@ def trained(world: World, system: System, sgd: bool, evaluates: bool = False) ->
             return losses, parameters_to_vector(trainer.model.parameters()).tolist()
 
 
-def test_plain_sgd_with_an_outer_step_after_every_step_is_every_step(tiny: Tiny) -> None:
+def test_plain_sgd_with_an_outer_step_after_every_step_equals_every_step(tiny: Tiny) -> None:
     outer = ("sync.outer_learning_rate=1", "sync.outer_momentum=0")
     systems = [
         tiny(UNCLIPPED, "optimizer.learning_rate=0.3", f"sync.method={method}", "sync.every_steps=1", *outer)
@@ -63,7 +63,7 @@ def test_plain_sgd_with_an_outer_step_after_every_step_is_every_step(tiny: Tiny)
         assert other_weights == pytest.approx(weights, abs=1e-6)
 
 
-def test_an_outer_step_after_several_is_another_run_the_same_by_seed_whether_evaluated_or_not(
+def test_an_outer_step_after_several_gives_another_run_that_its_seed_repeats_with_and_without_evaluations(
     tiny: Tiny,
 ) -> None:
     every_step, diloco = (tiny(f"sync.method={method}", "sync.every_steps=3") for method in ("every_step", "diloco"))
@@ -75,7 +75,7 @@ def test_an_outer_step_after_several_is_another_run_the_same_by_seed_whether_eva
     assert first == second  # all ranks see the same mean, though step 5 is no outer step
 
 
-def test_what_an_evaluation_sees_is_the_mean_of_the_ranks_weights(tiny: Tiny) -> None:
+def test_an_evaluation_reads_the_mean_of_the_ranks_weights(tiny: Tiny) -> None:
     (own_first, mean_first, back_first), (own_second, mean_second, _) = run_ranks(
         2, weights_between, tiny("sync.method=local_sgd", "sync.every_steps=9")
     )

@@ -40,7 +40,7 @@ MAX_NORM = 1.0
 
 
 class HyperParameters(NamedTuple):
-    """What a published log states."""
+    """The values of a published log."""
 
     base_rate: float
     decay_steps: int
@@ -73,7 +73,7 @@ TINY = (
 
 
 class Taken(NamedTuple):
-    """What our steps did."""
+    """The results of our steps."""
 
     losses: list[float]
     ids: list[Integers]
@@ -81,7 +81,7 @@ class Taken(NamedTuple):
 
 
 class WithoutWarmUp(WholeTrainer):
-    """Takes no untimed steps: three full-length samples of BERT-Large are minutes and 5 GB on a CPU."""
+    """Take no untimed steps, because three full-length samples of BERT-Large take minutes and 5 GB on a CPU."""
 
     def _take_warm_up_steps(self, generator: torch.Generator) -> None:
         del generator

@@ -1,4 +1,4 @@
-"""Ranks of different speeds: measured, given work in proportion, and none of it changes what is trained."""
+"""Ranks of different speeds are measured and get work in proportion, without a change to the training."""
 
 import json
 import os
@@ -118,7 +118,7 @@ def shares_of_a_slow_rank(world: World, system: System) -> list[float]:
     return [float(speeds.at(step)[1]) for step in (1 + STEPS_AHEAD, 2 + STEPS_AHEAD, 4 + STEPS_AHEAD)]
 
 
-def test_a_run_measures_its_ranks_and_goes_to_its_end(tiny_file: str, tmp_path: Path) -> None:
+def test_a_run_measures_its_ranks_and_finishes(tiny_file: str, tmp_path: Path) -> None:
     settings = ("launch.rank_speeds=auto", "launch.rebalance_every_steps=2", "checkpoint.every_steps=6")
     done = run_command(2, ["train", tiny_file, "--seed", "3", *words(settings)], tmp_path)
     assert done.returncode == TARGET_MISSED  # out of reach in 6 steps

@@ -1,4 +1,4 @@
-"""A run whose products read rounded copies of the weights is, bit for bit, the run whose products cast the weights."""
+"""A run whose products read rounded copies of the weights equals one that casts the weights, bit for bit."""
 
 from contextlib import AbstractContextManager, nullcontext
 from unittest import mock
@@ -33,7 +33,7 @@ def test_copies_follow_steps_averages_and_restored_snapshots(tiny: Tiny, forgott
 
 
 def both(world: World, system: System, forgotten: str | None) -> tuple[list[float], list[float]]:
-    """What a run computes whose products cast, and what one computes that keeps copies."""
+    """Return the results of a run whose products cast the weights, and of one that keeps copies."""
     cast = mock.patch.object(gradient_path, "_round_weights", lambda *_: None)
     forgets: AbstractContextManager[object] = nullcontext()
     if forgotten is not None:

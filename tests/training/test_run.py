@@ -1,4 +1,4 @@
-"""Whole runs through the command line: real processes, real signals, the official checker as the referee."""
+"""Whole runs through the command line: real processes, real signals, judged by the official checker."""
 
 import json
 import os
@@ -41,7 +41,7 @@ def finished(*command: object, **environment: str) -> subprocess.CompletedProces
 
 @contextmanager
 def launched(*command: object, **environment: str) -> Iterator[subprocess.Popen[str]]:
-    """Begin `bertbench` with these words in a session of its own; it is gone after the body."""
+    """Start `bertbench` with these words in its own session; it is stopped after the body."""
     launcher = subprocess.Popen(
         [*BERTBENCH, *map(str, command)], env={**os.environ, **environment}, stderr=subprocess.PIPE, text=True,
         start_new_session=True,
@@ -118,7 +118,7 @@ def test_a_run_reaches_its_target_and_leaves_a_log_that_the_official_checker_pas
 
 
 @pytest.mark.slow
-def test_runs_draw_their_own_seeds_and_a_seed_repeats_its_run(tiny_file: str, tmp_path: Path) -> None:
+def test_runs_draw_different_seeds_and_a_seed_repeats_its_run(tiny_file: str, tmp_path: Path) -> None:
     runs = {"LOGDIR": str(tmp_path)}
     done = finished("launch", tiny_file, "--runs", 2, "--json", **runs)
     assert done.returncode == 3, done.stderr  # the target is out of reach in 6 steps
@@ -172,7 +172,7 @@ def test_when_a_rank_dies_all_stop_and_the_log_says_so(
 
 @pytest.mark.faults
 @pytest.mark.parametrize("every", ["5", "null"])
-def test_ctrl_c_ends_with_the_way_to_go_on(tiny_file: str, tmp_path: Path, every: str) -> None:
+def test_ctrl_c_ends_with_the_command_that_resumes(tiny_file: str, tmp_path: Path, every: str) -> None:
     endless = words(("schedule.max_steps=100000", f"checkpoint.every_steps={every}"))
     with launched("train", tiny_file, *endless, LOGDIR=str(tmp_path)) as launcher:
         wait_for_steps(tmp_path / "tiny" / "bert" / "result_0.txt", 13)
@@ -261,7 +261,7 @@ def test_another_number_of_ranks_than_the_system_s_is_refused(
     assert "torchrun must set all of RANK" in printed("train", tiny_file, code=1)
 
 
-def test_the_power_of_a_run_is_sampled_beside_it(
+def test_the_power_of_a_run_is_sampled_while_it_runs(
     tiny_file: str, tmp_path: Path, answer: Answer, printed: Printed, program: Program
 ) -> None:
     program("ipmitool", 'echo "Instantaneous power reading:   250 Watts"')
@@ -278,7 +278,9 @@ def test_the_power_of_a_run_is_sampled_beside_it(
     assert "energy: joules from run_start to run_stop, and mean watts" in printed("report", log, "--details")
 
 
-def test_a_run_on_a_machine_without_a_meter_says_so_and_goes_on(tiny_file: str, tmp_path: Path, answer: Answer) -> None:
+def test_a_run_on_a_machine_without_a_meter_says_so_and_continues(
+    tiny_file: str, tmp_path: Path, answer: Answer
+) -> None:
     done = run_command(2, ["train", tiny_file, "--set", "power.measure=true"], tmp_path, PATH=str(tmp_path))
     assert done.returncode == 3, done.stderr
     warnings = [line for line in done.stderr.splitlines() if "without measuring energy" in line]

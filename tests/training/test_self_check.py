@@ -1,4 +1,4 @@
-"""A run's fast paths, checked before its clock starts: sound ones stay, and one that computes wrongly is refused."""
+"""A run checks its fast paths before the clock starts: correct ones are kept, and wrong ones are refused."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -42,7 +42,7 @@ def checked(world: World, system: System, wanted: Arithmetic, *take: Callable[..
     return check_fast_paths(system, world, wanted, *take)
 
 
-def test_a_16_bit_residual_is_checked_and_replaced_by_fp32_where_it_computes_wrongly(tiny: Tiny) -> None:
+def test_a_16_bit_residual_is_checked_and_replaced_by_fp32_if_it_computes_wrongly(tiny: Tiny) -> None:
     wanted = arithmetic(precision="bf16", residual="bf16")
     system = tiny("launch.ranks_per_node=1")
     (sound,) = run_ranks(1, checked, system, wanted)
@@ -84,7 +84,7 @@ def wrong(name: str, factor: float, system: System, world: World, products: dict
     ("masked_lm.dense.weight.first", 1.2, "masked_lm.dense.weight.first differs by 0.2 of its size; at most 0.0625"),
     ("loss", float("nan"), "loss differs by nan of its size"),
 ])  # fmt: skip
-def test_a_wrong_path_is_refused_by_all_ranks_in_one_line_and_the_others_stay(
+def test_a_wrong_path_is_refused_by_all_ranks_in_one_line_and_the_others_are_kept(
     tiny: Tiny, name: str, factor: float, says: str
 ) -> None:
     wanted = arithmetic(precision="bf16", compile="graphs")
@@ -164,7 +164,7 @@ def check_stale(world: World, system: System) -> Arithmetic:
         return check_fast_paths(system, world, wanted, lambda *_: {"loss": torch.ones(())})
 
 
-def test_apexs_optimizer_is_checked_beside_torchs(tiny: Tiny) -> None:
+def test_apexs_optimizer_is_checked_against_torchs(tiny: Tiny) -> None:
     system = tiny("launch.ranks_per_node=1")
     (found,) = run_ranks(1, check_beside_apex, system, 1.0)
     assert (found.checked, found.refused, found.impl) == (("bf16", "apex's optimizer"), (), "apex")
@@ -175,7 +175,7 @@ def test_apexs_optimizer_is_checked_beside_torchs(tiny: Tiny) -> None:
 
 
 def check_beside_apex(world: World, system: System, rate_factor: float) -> Arithmetic:
-    """Check a run whose optimizer is apex's, which stands in with a rate that is wrong by a factor."""
+    """Check a run with a stand-in for apex's optimizer whose rate is wrong by a factor."""
     optimizer = system.optimizer.model_copy(update={"impl": "apex"})
     original = apex_like.FusedAdam.step
 

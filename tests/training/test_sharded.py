@@ -1,4 +1,4 @@
-"""Training with optimizer state in slices is training with whole state, but for rounding."""
+"""Training with sharded optimizer state equals training with whole state, except for rounding."""
 
 import pytest
 
@@ -30,7 +30,7 @@ FOUR = "launch.ranks_per_node=4"
         "muon": (FOUR, MUON, *CLIPPED),
     }, marks=pytest.mark.slow),
 ])  # fmt: skip
-def test_ranks_train_alike_in_every_clip_mode_and_with_accumulation(
+def test_ranks_train_equally_in_every_clip_mode_and_with_accumulation(
     tiny: Tiny, ranks: int, ways: dict[str, tuple[str, ...]]
 ) -> None:
     systems = [

@@ -17,7 +17,7 @@ def both_ways(world: World, system: System) -> tuple[Trained, Trained]:
 
 @pytest.mark.parametrize("mode", ["after", "before", "bucket"])
 @pytest.mark.parametrize("compression", ["none", "fp16"])
-def test_two_ranks_train_as_by_gloo_to_the_last_bit(tiny: Tiny, mode: str, compression: str) -> None:
+def test_two_ranks_train_as_with_gloo_to_the_last_bit(tiny: Tiny, mode: str, compression: str) -> None:
     settings = ("clip.max_norm=0.3", f"clip.mode={mode}", f"communication.compression={compression}")
     for by_memory, by_gloo in run_ranks(2, both_ways, tiny(SEVERAL_BUCKETS, *settings)):
         assert by_memory == by_gloo
@@ -28,7 +28,7 @@ def transport(world: World, system: System) -> str:
         return trainer.describe_step().transport
 
 
-def test_a_run_says_by_what_its_gradients_are_summed(tiny: Tiny) -> None:
+def test_a_run_states_how_its_gradients_are_summed(tiny: Tiny) -> None:
     ways = ((), ("communication.compression=int8",), ("optimizer.sharded=true", "optimizer.name=lamb"))
     said = run_each(2, transport, *((tiny(*way),) for way in ways))[0]
     assert said == [

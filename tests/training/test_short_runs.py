@@ -1,4 +1,4 @@
-"""`train --smoke` and `--profile`: a few real steps, whose logs nobody can take for results."""
+"""`train --smoke` and `--profile`: a few real steps, whose logs can't be mistaken for results."""
 
 import json
 from pathlib import Path
@@ -29,7 +29,7 @@ def rules(log: Path) -> set[str]:
     return {breach.rule.id for breach in judge_log(log, "5.0.0").breaches}
 
 
-def test_a_smoke_run_takes_a_few_steps_of_everything_and_is_no_result(tiny_file: str, tmp_path: Path) -> None:
+def test_a_smoke_run_takes_a_few_steps_of_everything_and_is_not_a_result(tiny_file: str, tmp_path: Path) -> None:
     # evaluations every 36 samples, and a target that this seed reaches at once: else the run would be aborted anyway
     settings = ("evaluation.target=1e-9", "checkpoint.every_steps=1000", "schedule.max_steps=1000")
     command = ["train", tiny_file, "--smoke", "--seed", 5, "--json", *words(settings)]
@@ -72,7 +72,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("words", "expected"), REFUSED.items())
-def test_a_short_run_takes_no_result_s_place(
+def test_a_short_run_doesn_t_replace_a_result(
     tiny_file: str, tmp_path: Path, printed: Printed, words: str, expected: str
 ) -> None:
     assert expected in printed("train", tiny_file, *words.replace("RUNS", str(tmp_path)).split(), code=2)
@@ -147,7 +147,7 @@ def test_on_a_cpu_each_moment_of_a_step_is_counted_once() -> None:
     }
 
 
-def test_of_a_pipeline_the_time_outside_its_passes_is_waiting_for_other_stages() -> None:
+def test_in_a_pipeline_time_outside_of_passes_is_waiting_for_other_stages() -> None:
     pipeline = ours("wait for other stages", 1, 13)
     last_pass_ends_early = [event for event in STEP_OF_20_MS if event["name"] != "backward"] + [ours("backward", 9, 12)]
     parts = where([*last_pass_ends_early, pipeline])

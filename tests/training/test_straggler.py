@@ -1,4 +1,4 @@
-"""Who is slow: delays put into one rank's step are found by the name of the rank and of the phase."""
+"""Stragglers: a delay in one rank's step is found, with the rank and the phase."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""Streams without a GPU: what one stream wrote or read, another may use only behind a wait. Mock streams find the rest.
+"""Streams without a GPU: a stream may use memory that another one used only after a wait. Mock streams check it.
 
 A stream knows how far it has waited for each other one; each tensor keeps who wrote it and who has read it since.
 """
@@ -27,7 +27,7 @@ from tests.training.test_graphs import GRAPHS, as_on_a_gpu, bin_sampler, raw_bat
 
 
 class Stream:
-    """Counts its operations, and how many of each other stream's it waits for."""
+    """Count operations, and how many operations of each other stream this one has waited for."""
 
     device = torch.device("cpu")
 
@@ -42,7 +42,7 @@ class Stream:
 
 
 class Streams(TorchDispatchMode):
-    """In the body, streams are mock ones, and `problems` gets each use that no wait precedes."""
+    """In the body, use mock streams; `problems` receives each use without a wait before it."""
 
     def __init__(self, dropped: int = 0) -> None:
         """Ignore the wait of this number, counted from 1."""
@@ -106,7 +106,7 @@ class Streams(TorchDispatchMode):
 
 
 class OnAStream(GraphTrainer):
-    """A trainer with a stream of its own where there is no GPU."""
+    """A trainer with a separate stream on a machine without a GPU."""
 
     @staticmethod
     def _new_stream(device: torch.device) -> Any:

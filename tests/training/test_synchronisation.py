@@ -25,12 +25,12 @@ _METHODS = {Tensor.tolist, Tensor.numpy, Tensor.cpu}
 
 
 def noting(reads: list[str], names: set[str] = READING) -> Watching:
-    """Note operators whose answer the host needs: .item() and conditions on tensors among them."""
+    """Record operators whose result the host needs, such as .item() and conditions on tensors."""
     return Watching(lambda function, _: reads.extend(names & {function._schema.name}))
 
 
 class _Methods(TorchFunctionMode):
-    """Notes methods that give the host a whole tensor."""
+    """Record methods that copy a whole tensor to the host."""
 
     def __init__(self, reads: list[str]) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class _Methods(TorchFunctionMode):
 
 
 def reads_of(work: Callable[[], object]) -> list[str]:
-    """What `work` reads back from the device."""
+    """Return what `work` reads back from the device."""
     reads: list[str] = []
     with noting(reads), _Methods(reads):
         work()

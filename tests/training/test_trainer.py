@@ -1,4 +1,4 @@
-"""The step on real gloo processes: what must not depend on how the work is split."""
+"""The step on real gloo processes: results that must not depend on how the work is split."""
 
 import math
 import threading
@@ -118,7 +118,7 @@ def test_accuracy_counts_every_held_out_sample_once_on_any_number_of_ranks(tiny:
     assert len({value for values in answers.values() for value in values}) == 1
 
 
-def test_beside_a_gpu_a_thread_reads_the_evaluation_samples_and_the_accuracy_is_the_same(tiny: Tiny) -> None:
+def test_with_a_gpu_a_thread_reads_the_evaluation_samples_and_the_accuracy_is_the_same(tiny: Tiny) -> None:
     ((expected, found, readers),) = run_ranks(1, accuracies, tiny("launch.ranks_per_node=1"))
     assert found == expected
     assert len(readers) == 3, "13 samples in batches of 5"
@@ -165,7 +165,7 @@ def check_untouched(world: World, system: System) -> None:
         assert all(parameter.grad is None for parameter in trainer.model.parameters())
 
 
-def test_warm_up_computes_the_lengths_that_it_gets_and_a_larger_step_trains_as_ever(tiny: Tiny) -> None:
+def test_warm_up_computes_the_lengths_that_it_gets_and_a_larger_step_still_trains(tiny: Tiny) -> None:
     ((sizes_met, ours, plain),) = run_ranks(1, warmed_up_on, tiny("launch.ranks_per_node=1"), np.array([7, 3, 1]))
     assert sizes_met == [Bin(tokens=11, masked=2, sequences=3)] * 2  # every seventh token is masked
     assert ours == plain

@@ -43,7 +43,7 @@ def test_two_ranks_take_the_plain_optimizer_s_steps_together(tiny: Tiny) -> None
 
 
 def updates(world: World, *systems: System) -> list[list[float]]:
-    """What two steps of each system add to the weights."""
+    """Return the change of the weights by two steps of each system."""
     found = []
     with mock.patch.object(torch, "compile", lambda function, **_: function):
         for system in systems:

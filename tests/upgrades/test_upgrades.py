@@ -1,4 +1,4 @@
-"""What bertbench wrote at commit 108350e still loads: a system file, a dataset, a snapshot, weights and a result.
+"""Files that bertbench wrote at commit 108350e still load: a system file, a dataset, a snapshot, weights and a result.
 
 made_by_108350e/ holds them as that commit wrote them: `data prepare --system mine.json`, then `launch mine.json
 --seed 7`, two ranks, 20 steps, whose snapshot of step 20 was left out to save space.
@@ -19,7 +19,7 @@ RESULT = Path("runs", "mine", "bert", "result_0.txt")
 
 @pytest.fixture
 def upgraded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a copy of what the older commit wrote, in which commands run."""
+    """A folder with a copy of the older commit's files, in which commands run."""
     folder = tmp_path / "upgraded"
     shutil.copytree(WRITTEN, folder)
     monkeypatch.chdir(folder)

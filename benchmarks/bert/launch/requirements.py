@@ -1,7 +1,7 @@
-"""Write what an image must install on its base, and the versions that pip is held to: requirements.py FROM TO.
+"""Write the packages that an image installs on its base, and the versions that pip may take: requirements.py FROM TO.
 
-FROM holds pyproject.toml and constraints.txt, TO gets requirements.txt and constraints.txt. What the base has and
-pyproject.toml allows stays as it is: NVIDIA's torch and numpy are built for each other.
+FROM contains pyproject.toml and constraints.txt. TO receives requirements.txt and constraints.txt. Packages of the base
+that pyproject.toml allows stay as they are, because NVIDIA's torch and numpy are built for each other.
 """
 
 import importlib.util
@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 def main() -> None:
-    """Write both files, and say what the base brings."""
+    """Write both files, and print what the base brings."""
     source, target = map(Path, sys.argv[1:])
     project = tomllib.loads((source / "pyproject.toml").read_text(encoding="utf-8"))
     needed = [*project["project"]["dependencies"], *project["build-system"]["requires"]]
@@ -41,13 +41,13 @@ def _torch() -> tuple[int, ...]:
     """Return the minor version of the base's torch, (2, 12); an empty tuple without one."""
     if importlib.util.find_spec("torch") is None:
         return ()
-    import torch  # noqa: PLC0415 - only where it is there
+    import torch  # noqa: PLC0415 - only if it is installed
 
     return _minor(torch.__version__)
 
 
 def _minor(version: str) -> tuple[int, ...]:
-    # NVIDIA's builds are called 2.11.0a0+hash: pip would take that for older than 2.11 and install another
+    # NVIDIA's builds have versions like 2.11.0a0+hash, which pip takes for older than 2.11, and would replace
     return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
 
 

@@ -26,7 +26,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def download(tmp_path: Path) -> Path:
-    """A whole download with the list that the downloader leaves; the TensorFlow 2 checkpoint isn't there."""
+    """A complete download with the list that the downloader writes, but without the TensorFlow 2 checkpoint."""
     lines = []
     for path, content in CONTENTS.items():
         if not path.startswith("tf2"):
@@ -40,7 +40,7 @@ def download(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def doctor(capsys: pytest.CaptureFixture[str]) -> Doctor:
-    """What it reports as JSON, `files` by path and only those that are not right."""
+    """Return its report as JSON; `files` is by path, and lists only files with a fault."""
 
     def check(folder: Path, *words: str) -> dict[str, Any]:
         code = main(["data", "verify", str(folder), "--json", *words])

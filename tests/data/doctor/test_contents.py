@@ -39,7 +39,7 @@ def test_the_published_configuration_is_right_by_the_published_sum(
     assert {one["state"] for one in found.values()} == {"missing"}
 
 
-def test_what_is_missing_comes_with_its_download(download: Path, printed: Printed) -> None:
+def test_missing_files_are_listed_with_their_download(download: Path, printed: Printed) -> None:
     shutil.rmtree(download / "text")
     found = printed("data", "verify", download, code=1)
     assert f"eval.txt to {part_name(2)}: 4 files missing" in found

@@ -1,4 +1,4 @@
-"""`data verify` on hostile folders: nothing hangs, is read without end, or reaches a terminal unescaped."""
+"""`data verify` on hostile folders: it doesn't hang, doesn't read for ever, and prints nothing unescaped."""
 
 import json
 import os
@@ -70,7 +70,7 @@ def test_an_unreadable_file_is_named(download: Path, doctor: Doctor, monkeypatch
     assert (found["state"], found["detail"]) == ("unreadable", "Permission denied")
 
 
-def test_names_that_steer_terminals_or_are_no_utf8_are_escaped(
+def test_names_that_steer_terminals_or_aren_t_utf8_are_escaped(
     download: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     folder = os.fsencode(download)
@@ -90,7 +90,7 @@ def test_names_that_steer_terminals_or_are_no_utf8_are_escaped(
     assert "\\xff\\xfe.txt" in paths
 
 
-def test_large_files_that_are_nobody_s_copy_are_not_read(download: Path, doctor: Doctor) -> None:
+def test_large_files_that_match_no_listed_file_are_not_read(download: Path, doctor: Doctor) -> None:
     for name in ("one", "other"):
         with (download / name).open("wb") as stream:
             stream.truncate(1 << 42)  # two holes of 4 TB

@@ -1,4 +1,4 @@
-"""The seconds of each method of the paper, beside forecasts and published results."""
+"""The seconds of each method of the paper, compared with forecasts and published results."""
 
 from itertools import pairwise
 

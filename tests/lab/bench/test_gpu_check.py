@@ -1,4 +1,4 @@
-"""gpu_check.sh where there is no GPU: it ends, names what it skips, and its exit code counts failures."""
+"""gpu_check.sh without a GPU: it finishes, names the parts that it skips, and its exit code shows failures."""
 
 import contextlib
 import io
@@ -137,14 +137,14 @@ def test_a_command_killed_in_a_part_loses_no_row_and_leaves_no_process(
 
 
 def became(holds: Callable[[], bool], limit_s: float = 60) -> bool:
-    """Wait until something holds."""
+    """Wait until a condition is true."""
     end = time.monotonic() + limit_s
     while not holds() and time.monotonic() < end:
         time.sleep(0.1)
     return holds()
 
 
-def test_a_choice_that_fails_says_so_and_leaves_the_others(capsys: Captured) -> None:
+def test_a_choice_that_fails_says_so_and_the_others_still_run(capsys: Captured) -> None:
     def fail() -> None:
         raise RuntimeError("traceback\nno such kernel\n")
 
@@ -193,7 +193,7 @@ def compared_with_recorded(world: World, here: Testbed) -> list[dict[str, Any]]:
 
 
 def said_by(world: World, part: Callable[..., None], *arguments: object) -> list[dict[str, Any]]:
-    """What a part says in this process, which writes elsewhere than the test's."""
+    """Return a part's result in this process, which writes to another folder."""
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
         part(world, *arguments)

@@ -1,4 +1,4 @@
-"""Where a step's time goes on a GPU, rehearsed on a CPU: the same code on tiny sizes, NVIDIA's tools stood in for."""
+"""Where a step's time goes on a GPU, tried on a CPU: the same code at tiny sizes, with stand-ins for NVIDIA's tools."""
 
 import ctypes
 import json
@@ -53,7 +53,7 @@ NVIDIA_SMI = """echo '    Clocks
         Current Power Limit               : 700.00 W'"""
 
 
-def test_clocks_and_the_power_limit_are_what_nvidia_smi_prints(
+def test_clocks_and_the_power_limit_are_those_that_nvidia_smi_prints(
     program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program("nvidia-smi", NVIDIA_SMI)
@@ -99,7 +99,7 @@ int cudnnBackendDestroyDescriptor(void *descriptor) { return descriptor != &type
 """The five functions of cuDNN's graph library, with the numbers of cuDNN 9."""
 
 
-def test_cudnns_descriptor_of_a_device_is_read_as_it_is(tmp_path: Path) -> None:
+def test_cudnns_descriptor_of_a_device_is_read_unchanged(tmp_path: Path) -> None:
     (tmp_path / "cudnn.c").write_text(CUDNN)
     library = tmp_path / "libcudnn.so.9"
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, tmp_path / "cudnn.c"], check=True)
@@ -185,7 +185,7 @@ def test_every_variant_is_a_system_that_a_gpu_may_run(tmp_path: Path, variant: s
 
 
 @without_a_gpu
-def test_the_variant_in_fp8_takes_steps_whose_losses_lie_beside_the_firsts(tmp_path: Path) -> None:
+def test_the_variant_in_fp8_takes_steps_whose_losses_are_near_the_firsts(tmp_path: Path) -> None:
     path = write_system(tmp_path, TINY, SMALL_STEPS.samples, SMALL_STEPS.timed)
     in_fp8 = next(variant for variant in steps.VARIANTS if variant.settings == FP8)
     ((first, row),) = run_ranks(1, rows_of, path, steps.AS_IT_COMES, in_fp8)
@@ -209,10 +209,10 @@ def test_a_variant_that_the_gpu_cannot_compute_is_not_reached(tmp_path: Path, mo
     install(monkeypatch, A100_40)
     reason = steps.refusal(path, in_fp8, SMALL_STEPS._replace(settings=()))
     assert reason is not None
-    assert reason.startswith("gpu_check: precision.compute is fp8, and NVIDIA A100")
+    assert reason.startswith("gpu_check: precision.compute is fp8, but NVIDIA A100")
 
 
-def test_a_variants_last_losses_lie_beside_the_firsts() -> None:
+def test_a_variants_last_losses_are_listed_next_to_the_firsts() -> None:
     first = {"holds": True, "losses": [9.0] * 5 + [4.0] * 20}
     near = {"holds": True, "losses": [1.0] * 5 + [4.2] * 20}
     far = {"holds": True, "losses": [9.0] * 5 + [4.8] * 20}

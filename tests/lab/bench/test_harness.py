@@ -1,4 +1,4 @@
-"""What benches share: turns, pairs and their intervals, tables, records."""
+"""The common parts of benches: interleaving, pairs and their intervals, tables, records."""
 
 import argparse
 import json
@@ -38,7 +38,7 @@ def test_five_pairs_give_no_interval() -> None:
     assert str(found) == "2.00 x"
 
 
-def test_intervals_of_several_medians_hold_together() -> None:
+def test_intervals_of_several_medians_hold_jointly() -> None:
     # each of four: at most none of 9 lies below the median with a chance of 1 / 512, at most one with 10 / 512
     assert median_interval([*range(9)]) == (4, 1, 7)
     assert median_interval([*range(9)], tests=4) == (4, 0, 8)

@@ -23,7 +23,7 @@ def test_an_idea_agrees_with_its_plain_alternative_and_is_timed(idea: str) -> No
         assert row["ratio_low"] is row["ratio_high"] is None, "two rounds give no interval"
 
 
-def test_what_disagrees_is_not_timed() -> None:
+def test_an_idea_that_disagrees_is_not_timed() -> None:
     ours = iter([1.0002])  # a second call would raise StopIteration
     trial = Trial("plain code", "a number", (lambda: (torch.ones(1),), lambda: (torch.full((1,), next(ours)),)))
     with pytest.raises(AssertionError, match="not close"):

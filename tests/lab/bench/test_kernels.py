@@ -1,4 +1,4 @@
-"""The GPU step's kernels without a GPU. What needs Triton is skipped where it isn't installed."""
+"""The kernels of a GPU step, without a GPU. Tests that need Triton are skipped if it isn't installed."""
 
 import importlib.util
 import subprocess
@@ -36,7 +36,7 @@ def found(piece: str = "attention", **values: float) -> PieceResources:
 
 
 def shown_counts(title: str, kernels: int, launches: int, megabytes: float) -> bool:
-    """Whether docs/performance.md shows these counts for this torch, or none: a step on 2.14 is not counted yet."""
+    """Return whether docs/performance.md shows these counts for this torch; it may have none, as for 2.14."""
     page = (Path(__file__).parents[3] / "docs" / "performance.md").read_text()
     (line,) = [line for line in page.splitlines() if line.startswith(f"{title}  ")]
     gigabytes = f"{megabytes / 1e3:.0f}" if title.startswith("step") else f"{megabytes / 1e3:.2f}"
@@ -157,7 +157,7 @@ def test_the_batch_has_the_tokens_that_were_asked_for() -> None:
         assert int(batch.sequences.cu_seqlens_S1[-1]) == tokens
 
 
-def test_launches_of_multi_tensor_operations_are_as_torch_cuts_them() -> None:
+def test_launches_of_multi_tensor_operations_are_counted_as_torch_splits_them() -> None:
     # 770 tensors of one list fit, or 2,240 blocks of 65,536 elements
     block = 65_536
     fitting, too_large = ([1] * 770, [2240 * block]), ([1] * 771, [2240 * block + 1], [2239 * block, 1, 1])

@@ -13,7 +13,7 @@ from lab.bench import loader as bench
 from tests.conftest import Answer
 
 
-def test_every_reader_brings_the_same_batch(tmp_path: Path) -> None:
+def test_every_reader_returns_the_same_batch(tmp_path: Path) -> None:
     content = bench.wikipedia_like(97, seed=2)
     split = write_split(tmp_path / "train", [content], 31)
     dataset = Dataset(tmp_path, "train", split, np.load(tmp_path / "train" / "index.npy"))
@@ -44,7 +44,7 @@ def test_wikipedia_s_histogram_is_the_default(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["{", "{}", '{"counts": [0, 0]}', '{"counts": [1, -1]}', '{"counts": "x"}'])
-def test_a_file_that_is_no_histogram_is_one_error(tmp_path: Path, content: str) -> None:
+def test_a_file_that_is_not_a_histogram_is_one_error(tmp_path: Path, content: str) -> None:
     path = tmp_path / "lengths.json"
     path.write_text(content)
     with pytest.raises(DataError, match="is not a length histogram"):

@@ -45,15 +45,18 @@ def test_the_ratio_is_a_mean_over_seeds_and_the_journal_repeats_nothing(
 @pytest.mark.parametrize(
     ("command", "found"),
     [
-        ("fp8", "precision.compute fp8 needs 1.000 times bf16's samples (one pair, which gives no interval)"),
-        ("residual", "precision.residual bf16 needs 1.000 times fp32's samples (one pair, which gives no interval)"),
+        ("lab fp8", "precision.compute fp8 needs 1.000 times bf16's samples (one pair, which gives no interval)"),
+        (
+            "lab residual",
+            "precision.residual bf16 needs 1.000 times fp32's samples (one pair, which gives no interval)",
+        ),
     ],
 )
 def test_both_formats_train_and_a_record_keeps_them(
     command: str, found: str, tiny_file: str, capsys: Captured, tmp_path: Path
 ) -> None:
     record = tmp_path / "record.json"
-    words = ["lab", command, tiny_file, *SIZES, "--set", "evaluation.target=0.0001", "--set", "schedule.max_steps=60"]
+    words = [*command.split(), tiny_file, *SIZES, "--set", "evaluation.target=0.0001", "--set", "schedule.max_steps=60"]
     assert main([*words, "--seeds", "1", "--record", str(record)]) == 0
     assert found in capsys.readouterr().out
     kept = json.loads(record.read_text())

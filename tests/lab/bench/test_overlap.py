@@ -1,4 +1,4 @@
-"""What `lab overlap` says of two virtual hosts."""
+"""The output of `lab overlap` for two virtual hosts."""
 
 import pytest
 

@@ -9,7 +9,7 @@ from tests.conftest import Answer
 
 
 @pytest.mark.slow
-def test_layouts_without_more_ranks_than_cores_train_alike(
+def test_layouts_without_more_ranks_than_cores_train_equally(
     tiny_file: str, tmp_path: Path, answer: Answer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "four.json"

@@ -24,7 +24,7 @@ GPUS: tuple[Gpu, ...] = ("a100", "h100", "h200")
 
 
 @pytest.mark.parametrize(("gpu", "samples_per_s"), [("a100", 307), ("h100", 971), ("h200", 1029)])
-def test_a_stack_as_the_published_ones_gives_their_samples_per_second(gpu: Gpu, samples_per_s: float) -> None:
+def test_a_stack_like_the_published_ones_reaches_their_samples_per_second(gpu: Gpu, samples_per_s: float) -> None:
     row = best_published(gpu)
     assert published_rate(row) == pytest.approx(samples_per_s, rel=0.01)
     assert samples_per_second(published_stack(gpu, row), row.samples_to_converge) == pytest.approx(
@@ -32,7 +32,7 @@ def test_a_stack_as_the_published_ones_gives_their_samples_per_second(gpu: Gpu, 
     )
 
 
-def test_terms_of_a_step_are_work_over_rate_and_share_and_many_launches_leave_the_gpu_waiting() -> None:
+def test_terms_of_a_step_are_work_over_rate_and_share_and_many_launches_make_the_gpu_wait() -> None:
     stack = Stack("by hand", "h200", 8, 96, 0.02, 48e9, 1000, 500, "counted", 0.0, "attention_hopper", 0.003)
     time = step_time(stack)
     # 96 samples of 463.5 + 7.4 GFLOP in products at 0.64 of 989 TFLOP/s, and 2 % filler; 48 GB at 0.85 of 4.8 TB/s

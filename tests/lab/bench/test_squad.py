@@ -26,7 +26,7 @@ def test_made_questions_can_all_be_trained_on_and_repeat(tmp_path: Path) -> None
     assert train.read_bytes() == write_questions(again, seed=1, train=50, dev=20)[0].read_bytes()
 
 
-def test_every_row_is_a_system_that_fine_tuning_takes() -> None:
+def test_every_row_is_a_system_that_fine_tuning_accepts() -> None:
     for layout in LAYOUTS:
         system = load_finetuning("squad_cpu", layout.settings(16))
         assert (system.layout.data, system.layout.pipeline) == (layout.data, layout.pipeline)
@@ -58,7 +58,7 @@ def test_a_rank_has_a_core_while_its_layout_runs() -> None:
 
 
 @pytest.mark.slow
-def test_layouts_of_one_batch_lose_alike_and_rows_that_share_cores_are_marked(
+def test_layouts_of_one_batch_have_equal_losses_and_rows_that_share_cores_are_marked(
     tmp_path: Path, answer: Answer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train, dev, vocab = write_questions(tmp_path, seed=1, train=40, dev=20)

@@ -31,7 +31,7 @@ ROUNDS = {
 }  # fmt: skip
 
 
-def test_useful_work_of_bert_large_is_the_published_500_gflop_a_sample() -> None:
+def test_useful_work_of_bert_large_is_the_published_500_gflop_per_sample() -> None:
     batches = wikipedia_batches(64, 3, seed=1)
     work = [training_flops(SHAPES["large"], content.lengths, content.masked.sum()) / 64 for content in batches]
     assert np.mean(work) == pytest.approx(500e9, rel=0.02)
@@ -100,7 +100,7 @@ def test_the_headline_is_the_ratio_to_the_strongest_unbiased_baseline() -> None:
 
 
 class Here:
-    """Testbed in for a program in a process of its own: slow in the first pass, then 1 s a step, a baseline 2 s."""
+    """Stand in for a program in its own process: slow in the first pass, then 1 s per step, or 2 s for a baseline."""
 
     visits: ClassVar[list[tuple[str, int]]] = []
 
@@ -158,7 +158,7 @@ def remember_or_die(_: torch.device) -> Step:
 
 
 @pytest.mark.slow
-def test_a_program_has_a_process_of_its_own_whose_memory_is_measured_and_whose_death_is_an_error() -> None:
+def test_each_program_runs_in_its_own_process_whose_memory_is_measured_and_whose_death_is_an_error() -> None:
     with StepProcess("baseline", remember_or_die, 1, CPU) as program:
         took = program.step(CONTENT)
         assert took.seconds > 0
@@ -167,7 +167,7 @@ def test_a_program_has_a_process_of_its_own_whose_memory_is_measured_and_whose_d
             program.step(CONTENT)
 
 
-def test_the_command_runs_where_no_baseline_is_installed(monkeypatch: pytest.MonkeyPatch, answer: Answer) -> None:
+def test_the_command_runs_without_an_installed_baseline(monkeypatch: pytest.MonkeyPatch, answer: Answer) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
     monkeypatch.setitem(bench.SHAPES, "small", TINY)
     monkeypatch.setattr(peak, "SQUARE_SIZES", (61,))

@@ -46,7 +46,7 @@ def test_ours_alone_stops_after_the_steps_asked_for(
     monkeypatch.setattr("lab.bench.time_to_target.train_ours", lambda *_: pytest.fail("trained again"))
     assert answer(*words, "--steps", 3) == [ours]  # from the journal
     assert main([*words, "--steps", "4"]) == 2
-    assert "holds another study" in capsys.readouterr().err
+    assert "belongs to another study" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_a_mistake_is_one_message(tiny_file: str, printed: Printed, words: list[
     assert named in printed("lab", "time-to-target", tiny_file, *words, code=2)
 
 
-def test_the_trainer_runs_as_its_trials_were_best(
+def test_the_trainer_runs_with_the_best_settings_of_its_trials(
     tiny_file: str, answer: Answer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     rates = {"": 10.0, "torch_compile": 5.0, "a worker": 20.0}

@@ -1,4 +1,4 @@
-"""`lab unequal`: another program slows one rank for real, and both assignments train beside it."""
+"""`lab unequal`: another program really slows one rank, while runs with both assignments train."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ from tests.conftest import Answer
 
 
 def ticks_of_core(core: int) -> int:
-    """Return the processor time, in ticks, that all programs have had on a core."""
+    """Return the processor time, in ticks, that all programs have used on a core."""
     line = next(line for line in Path("/proc/stat").read_text().splitlines() if line.startswith(f"cpu{core} "))
     user, nice, system = map(int, line.split()[1:4])
     return user + nice + system

@@ -1,1 +1,1 @@
-"""Test the ways in which gradients meet."""
+"""Test the ways in which ranks exchange gradients."""

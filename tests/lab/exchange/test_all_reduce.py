@@ -34,7 +34,7 @@ def reduced(
     return answers
 
 
-def test_every_all_reduce_gives_all_ranks_the_sum_and_sends_what_its_formula_says() -> None:
+def test_every_all_reduce_gives_all_ranks_the_sum_and_sends_the_bytes_of_its_formula() -> None:
     answers = run_ranks(4, reduced, REDUCERS)
     for name in REDUCERS:
         for rank in answers:
@@ -55,7 +55,7 @@ def test_every_all_reduce_gives_all_ranks_the_sum_and_sends_what_its_formula_say
         assert sent(name) == (expected.messages, expected.bytes)
 
 
-def test_the_alpha_beta_model_has_a_latency_a_round_and_the_bytes_of_the_link() -> None:
+def test_the_alpha_beta_model_counts_a_latency_per_round_and_the_bytes_of_the_link() -> None:
     # 4,000 bytes at 1 MB/s take 4 ms; each round adds 10 ms.
     seconds = [formula(4, 4_000).seconds(0.01, 1e6) for formula in (ring_formula, tree_formula, hierarchical_formula)]
     # ring: 6 rounds of a quarter; tree: 2 rounds, in each both ranks of a host send a quarter; leaders: all, once

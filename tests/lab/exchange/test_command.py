@@ -7,6 +7,6 @@ from tests.conftest import Answer
 
 
 @pytest.mark.slow
-def test_the_command_runs_every_variant_and_counts_what_the_formulas_say(answer: Answer) -> None:
+def test_the_command_runs_every_variant_and_counts_as_the_formulas_do(answer: Answer) -> None:
     rows = answer("lab", "exchange", "--steps", 3)["variants"]
     assert [row["variant"] for row in rows] == list(VARIANTS)

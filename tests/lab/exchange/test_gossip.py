@@ -1,4 +1,4 @@
-"""Gossip of `lab exchange`: weights meet by pairs."""
+"""Gossip of `lab exchange`: pairs of ranks exchange weights."""
 
 import torch
 

@@ -22,7 +22,7 @@ def gradient(number: float) -> torch.Tensor:
     return torch.tensor([number])
 
 
-def test_bound_zero_answers_nobody_before_the_sum_of_all_is_there() -> None:
+def test_with_bound_zero_no_worker_is_answered_before_the_sum_is_complete() -> None:
     shard = Bounded(elements=1, workers=3, rate=3.0, bound=0)
     assert shard.push(2, gradient(5)) == []
     assert shard.push(0, gradient(1)) == []
@@ -65,7 +65,7 @@ def test_the_slowest_of_a_step_is_dropped_and_joins_the_next() -> None:
     assert (shard.dropped, shard.weights.item()) == (2, -16)
 
 
-def test_the_last_worker_that_is_dropped_frees_those_that_wait_for_it() -> None:
+def test_when_the_last_worker_is_dropped_those_that_wait_for_it_continue() -> None:
     shard = FirstOfStep(elements=1, workers=2, rate=1.0, needed=1, steps=1)
     assert shard.push(1, gradient(4)) == [1]
     assert shard.push(0, gradient(4)) == [0]
@@ -100,7 +100,7 @@ def stepped(world: World) -> dict[str, tuple[list[float], int, int, list[int]]]:
     return answers
 
 
-def test_servers_give_the_all_reduces_sum_and_send_what_the_formula_says() -> None:
+def test_servers_return_the_all_reduces_sum_and_send_the_bytes_of_the_formula() -> None:
     answers = run_ranks(6, stepped)
     for name, servers in (("1 servers, bound 0", 1), ("2 servers, bound 0", 2)):
         for worker in answers[:4]:  # 2 steps x 4 / 4 x (1 + 2 + 3 + 4) x number
@@ -114,7 +114,7 @@ def test_servers_give_the_all_reduces_sum_and_send_what_the_formula_says() -> No
 
 
 def with_a_victim(world: World, victim: int) -> None:
-    """Run a server and a worker for long, and kill one of them."""
+    """Start a long run of a server and a worker, and kill one of them."""
     if world.rank == victim:
         threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGKILL)).start()
     variant = ParameterServer(1, 1, one_worker, in_step=True)

@@ -18,7 +18,7 @@ def test_an_ideal_code_takes_one_bit_for_each_of_two_equally_frequent_levels() -
     assert int8_levels(torch.tensor([0.5, -1.0, 0.0])).tolist() == [64, -127, 0]
 
 
-def test_a_gradient_has_the_size_of_what_is_sent() -> None:
+def test_the_size_of_a_gradient_is_the_number_of_bytes_sent() -> None:
     gradient = torch.tensor([0.0, 8.0, 0.0, 0.0, 0.0, 0.0, -6.0, 0.0])  # root mean square: sqrt(100 / 8) = 3.54
     rows = {row.form: row for row in sizes(gradient, share=0.125, threshold=1.5)}
     assert rows["fp32"].bytes == 32

@@ -1,4 +1,4 @@
-"""The study of batch sizes trains what `scale_from_batch` makes of the hyper-parameters of its smallest batch."""
+"""The study of batch sizes trains with the hyper-parameters that `scale_from_batch` derives from its smallest batch."""
 
 import json
 
@@ -13,7 +13,7 @@ SCALED = [configuration for configuration in DEFINITION.configurations() if conf
 
 
 @pytest.mark.parametrize("configuration", SCALED, ids=lambda configuration: configuration.name)
-def test_hyperparameters_are_those_of_the_products_rule(configuration: Configuration) -> None:
+def test_hyperparameters_follow_the_products_rule(configuration: Configuration) -> None:
     _, batch, rule = configuration.name.split("_")
     base = DEFINITION.setting["optimizer"]
     tuned = {name: json.dumps(base[name]) for name in ("learning_rate", "beta1", "beta2", "epsilon")}

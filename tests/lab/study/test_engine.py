@@ -1,4 +1,4 @@
-"""The engine of studies: what is tuned, stopped by rule, compared, kept and shown."""
+"""The engine of studies: tuning, stopping rules, comparisons, records and output."""
 
 import json
 import math
@@ -72,7 +72,7 @@ def test_ratios_are_pooled_by_their_geometric_mean() -> None:
     assert geometric_mean([0.5, 0.5, 2]) == pytest.approx((mean, mean / math.exp(half), mean * math.exp(half)))
 
 
-def test_what_ended_is_not_run_again(tmp_path: Path) -> None:
+def test_a_finished_trial_is_not_run_again(tmp_path: Path) -> None:
     ran: list[tuple[str, int]] = []
 
     def samples(configuration: Configuration, values: Values, seed: int) -> float:
@@ -121,7 +121,7 @@ def test_a_miss_costs_tuning_more_than_any_hit_and_leaves_a_comparison_undecided
 
 
 def test_in_tuning_no_run_counts_less_than_the_value_that_bounds_it(tmp_path: Path) -> None:
-    """All runs take 100 samples, more with a decay below: without the bound every longer decay would be as good."""
+    """All runs take 100 samples, or more with a short decay; without the bound, longer decays would be as good."""
 
     def samples(configuration: Configuration, values: Values, seed: int) -> float:
         return max(100.0, 200 - values["decay_samples"])
@@ -134,8 +134,8 @@ def test_in_tuning_no_run_counts_less_than_the_value_that_bounds_it(tmp_path: Pa
     assert record["arms"][0]["samples_to_target"] < 120, "the comparison counts samples to the target alone"
 
 
-def test_at_equal_values_the_luck_of_a_search_is_gone(tmp_path: Path) -> None:
-    """Samples follow the values alone; `before` alone finds good ones in tuning: only there its bad ones fail."""
+def test_at_equal_values_the_luck_of_a_search_cancels(tmp_path: Path) -> None:
+    """Samples depend only on the values. Tuning finds good ones only for `before`, whose bad values fail there."""
 
     def samples(configuration: Configuration, values: Values, seed: int) -> float | None:
         good = values["max_norm"] > 0.075
@@ -197,7 +197,7 @@ def test_the_command_resumes_and_reports(tmp_path: Path, answer: Answer, printed
 def test_a_folder_holds_one_study(tmp_path: Path) -> None:
     study(tmp_path, lambda *_: 1.0)
     study(tmp_path, lambda *_: 1.0)
-    with pytest.raises(ConfigError, match="holds another study"):
+    with pytest.raises(ConfigError, match="belongs to another study"):
         study(tmp_path, lambda *_: 1.0, seeds=7)
 
 
@@ -239,7 +239,7 @@ def test_a_mistake_in_any_study_is_one_message(
     assert message in printed(*words.split(), "--definition", path, "--out", tmp_path / "out", code=2)
 
 
-def test_the_studies_that_come_with_the_project_are_whole() -> None:
+def test_the_studies_that_come_with_the_project_are_complete() -> None:
     found = {path.stem: read_definition(path) for path in STUDIES.glob("*.json")}
     sizes = {name: len(definition.configurations()) for name, definition in found.items()}
     assert sizes == {"batch": 9, "buckets": 10, "clip_ranks": 9, "compression": 3, "optimizer": 30}

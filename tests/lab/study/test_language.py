@@ -89,7 +89,7 @@ def test_all_seeds_start_from_one_checkpoint() -> None:
         initial_language_model(setting(start={**start, "accuracy": 0.9}), 1)
 
 
-def test_a_run_goes_on_at_the_floor_after_its_decay() -> None:
+def test_a_run_continues_at_the_floor_after_its_decay() -> None:
     short = {"decay_samples": 80, "evaluation__target": 0.99, "optimizer__learning_rate": 0.03}
     ended = run_setting(setting(max_samples=80, **short), 1)
     still, moving = (run_setting(setting(max_samples=240, floor=floor, **short), 1) for floor in (0.0, 0.5))

@@ -1,4 +1,4 @@
-"""The paper's questions: commands are asked once, and their answers make one page."""
+"""The paper's questions: each command runs once, and their results make one page."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ from tests.conftest import Answer, Printed
 QUIET = Progress(False)
 
 
-def test_a_part_is_asked_once_and_a_failure_keeps_what_ended(tmp_path: Path) -> None:
+def test_a_part_runs_once_and_a_failure_keeps_the_finished_parts(tmp_path: Path) -> None:
     parts = (PaperPart("there", "", "config list"), PaperPart("wrong", "", "config show nosuch"))
     for _ in range(2):
         with pytest.raises(RunError, match=r"`bertbench config show nosuch` ended with code 2"):
@@ -42,7 +42,7 @@ def test_the_command_reads_the_answers_of_its_folder(tmp_path: Path, answer: Ans
 
 
 @pytest.mark.slow
-def test_every_part_but_training_and_timing_is_a_command_that_answers(
+def test_every_part_except_training_and_timing_is_a_command_that_works(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DATADIR", str(tmp_path / "data"))

@@ -1,4 +1,4 @@
-"""Virtual ranks beside real ones: the reducer on gloo processes, and the same shares of the batch in one."""
+"""Virtual ranks compared with real ones: the reducer on gloo processes, and the same parts in one process."""
 
 from collections.abc import Sequence
 

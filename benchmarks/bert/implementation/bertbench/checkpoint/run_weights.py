@@ -31,7 +31,7 @@ def open_weights(path: Path) -> Weights:
     Raises CheckpointError if there are none, or if they are damaged.
     """
     if not exists(path, CheckpointError):
-        raise CheckpointError(f"{path}: found nothing there; expected {_EXPECTED}")
+        raise CheckpointError(f"{path}: no such file or folder; expected {_EXPECTED}")
     if (path / META_NAME).is_file():
         return SnapshotWeights.of(path, verified(path))
     if path.is_dir():

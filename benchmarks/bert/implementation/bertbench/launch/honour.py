@@ -218,9 +218,7 @@ class _Honouring:
             self.variables.pass_over(exported, f"--seed {self.arguments.seed} is given")
         elif makes_several_runs:
             asked_runs = self.variables.runs_as_typed(self.arguments.runs)
-            self.problems.append(
-                f"{exported} with {asked_runs} would make the same run several times; unset one of them"
-            )
+            self.problems.append(f"{exported} with {asked_runs} would repeat the same run; unset one of them")
         elif seed is not None:
             self.variables.honour(exported, f"--seed {seed}")
             self.variables.words += ["--seed", seed]

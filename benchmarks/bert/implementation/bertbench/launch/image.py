@@ -71,7 +71,7 @@ def image_for(starter: Starter, image: str) -> str:
     if is_file:
         if not path.exists():
             raise ConfigError(
-                f"CONT is {image}: found nothing there; make the image, or correct CONT (docs/running.md)"
+                f"CONT is {image}: no such file or folder; make the image, or correct CONT (docs/running.md)"
             )
         return str(path.absolute())
     if starter == "pyxis":

@@ -57,7 +57,7 @@ def shell_configuration(system: System) -> ShellConfiguration:
         "DGXNGPU": str(system.launch.ranks_per_node),
     }
     for variable in (*_BATCH, *_OPTIMIZER, *_EVALUATION):
-        # in published runs the first evaluation may be at another number of samples; in ours it isn't
+        # the first interval of published runs may differ, ours doesn't
         setting = SETTINGS["EVAL_ITER_SAMPLES" if variable == "EVAL_ITER_START_SAMPLES" else variable]
         value = value_in_run(system, setting.name)
         if value is not None:
@@ -72,10 +72,10 @@ def shell_configuration(system: System) -> ShellConfiguration:
         "# shellcheck shell=sh",
         "",
         *_exports("Machine", _MACHINE, exports),
-        *_exports("Samples per GPU and step, and the parts in which a GPU computes them", _BATCH, exports),
+        *_exports("Samples per GPU and step, and number of parts that a GPU computes them in", _BATCH, exports),
         *_exports("Optimizer and schedule", _OPTIMIZER, exports),
-        *_exports("Samples: up to the first evaluation, between evaluations, at most", _EVALUATION, exports),
-        f"# Minutes of a run and of the job; export NEXP first. {computed}",
+        *_exports("Samples before the first evaluation, between evaluations, and at most", _EVALUATION, exports),
+        f"# Minutes for a run, and for the job; export NEXP before you source this file. {computed}",
         f"export WALLTIME_MINUTES={minutes}",
         f"export WALLTIME=$((${{NEXP:-1}} * WALLTIME_MINUTES + {SPARE_MINUTES}))",
     ]
@@ -108,7 +108,7 @@ def _means(name: str, system: System) -> bool:
 
 
 def _check_meaning(system: System, exports: dict[str, str]) -> None:
-    """Raise ConfigError if --set changed something that no variable expresses, or that a variable can't change."""
+    """Raise ConfigError if --set changed a setting that no variable can carry, or that no variable may change."""
     remedy = f"put it into a system file that extends {system.argument}, and export that"
     said = {*(setting.name for setting in SETTINGS.values()), *BATCH_SETTINGS, _TIME_LIMIT}
     for setting, option in system.given.items():
@@ -124,7 +124,7 @@ def _check_meaning(system: System, exports: dict[str, str]) -> None:
 
 
 def _shape_in_words(system: System) -> str:
-    """Return a text that explains the numbers in the file's name."""
+    """Return what the numbers in the file's name mean."""
     nodes, ranks = system.hardware.number_of_nodes, system.launch.ranks_per_node
     steps = system.data.gradient_accumulation_steps
     processor = "GPU" if system.launch.device == "cuda" else "rank"
@@ -142,18 +142,18 @@ def _session(file_name: str, system: System) -> list[str]:
     """Return comments that say how to use the file."""
     lines = [f"#   source {file_name}", "#   sbatch -N $DGXNNODES -t $WALLTIME run.sub"]
     if system.hardware.number_of_nodes == 1:
-        lines.append("# Without Slurm, call run_and_time.sh instead of sbatch.")
+        lines.append("# Without Slurm, use run_and_time.sh instead of sbatch.")
     options = "".join(f" {option}" for option in system.given.values())
     command = f"bertbench config export {shlex.quote(system.argument)} --shell{options}"
     return [
         *lines,
-        "# You may change values: bertbench applies them, or names one that it can't apply. This file is the output of",
+        "# You may change values: bertbench uses them, or refuses them by name. This file is the output of",
         f"#   {command}",
     ]
 
 
 def _exports(title: str, variables: tuple[str, ...], exports: dict[str, str]) -> list[str]:
-    """Return a paragraph of the file. It unsets a variable without a value, which another file may have exported."""
+    """Return a paragraph of the file; it unsets a variable without a value, which another file may have exported."""
     lines = [f"# {title}"]
     for variable in variables:
         if variable in exports:
@@ -164,7 +164,7 @@ def _exports(title: str, variables: tuple[str, ...], exports: dict[str, str]) ->
 
 
 def _time_limit(system: System) -> tuple[int, str]:
-    """Return the minutes that a run gets, and how they were computed."""
+    """Return the minutes that a run may take, and how they were computed."""
     longest = None if _TIME_LIMIT in system.given else _longest_minutes(system)
     if longest is None:
         return system.launch.walltime_minutes, f"From the system file ({_TIME_LIMIT})."

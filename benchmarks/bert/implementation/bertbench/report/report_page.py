@@ -111,10 +111,14 @@ def _findings(summary: GroupSummary) -> Iterator[str]:
 
 def _finding(finding: JudgeFinding, where: str) -> str:
     text = (
-        f"{finding.severity} {finding.rule}: found {finding.found}; expected {finding.expected}; {finding.remedy}; "
-        f"{where}"
+        f"{finding.severity} {finding.rule}: found {finding.found}; expected: {finding.expected}; "
+        f"{_what_to_do(finding)}; {where}"
     )
     return page.paragraph(text, "bad" if finding.severity == "error" else "soft")
+
+
+def _what_to_do(finding: JudgeFinding) -> str:
+    return f"remedy: {finding.remedy}" if finding.severity == "error" else finding.remedy
 
 
 def _place(log: Path, finding: JudgeFinding) -> str:

@@ -115,5 +115,5 @@ def finding_text(where: str, finding: JudgeFinding) -> str:
 
 
 def no_log_text(log: str, finding: JudgeFinding) -> str:
-    """Return a line that says why a file isn't a log; the judge's finding begins with the file's path."""
+    """Return why a file isn't a log, in a line; the judge's finding begins with the file's path."""
     return printable(f"{log}: not a log: {finding.found.removeprefix(f'{log}: ')}")
