@@ -36,6 +36,7 @@ def broken_budgets(found: PieceResources, limits: dict[str, Any]) -> Iterator[st
         ("registers per thread", found.registers_max, kernel["registers"]),
         ("bytes spilled per thread", found.spill_bytes, kernel["spill_bytes"]),
         ("elements read by a grid of one", found.elements_of_one_block, kernel["elements_of_one_block"]),
+        ("kernels that read back what they wrote", found.reading_back, kernel["reading_back"]),
     ]
     for what, value, limit in held:
         if value > limit:

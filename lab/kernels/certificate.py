@@ -37,6 +37,8 @@ class PieceResources(NamedTuple):
     shared_bytes_max: int
     spill_bytes: int
     elements_of_one_block: int
+    reading_back: int
+    """Triton kernels that read back what they wrote: bytes that Inductor's estimate leaves out."""
 
 
 def certificate(
@@ -104,6 +106,7 @@ def count_and_compile(
                 shared_bytes_max=shared,
                 spill_bytes=spilled,
                 elements_of_one_block=max((kernel.elements_of_one_block for kernel in kernels[name]), default=0),
+                reading_back=sum(kernel.reads_back for kernel in kernels[name]),
             )
         )
     return rows

@@ -35,6 +35,11 @@ class Kernel(NamedTuple):
     source: str
 
     @property
+    def reads_back(self) -> bool:
+        """Return whether the kernel reads what it wrote: one loop over a row keeps values in memory for the next."""
+        return "tl.load(out_ptr" in self.source
+
+    @property
     def elements_of_one_block(self) -> int:
         """Return how many elements a kernel with a grid of one block reads; 0 if it has more blocks."""
         match = _SIZE_HINTS.search(self.source)

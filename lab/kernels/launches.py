@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from torch import Tensor
+from torch._ops import HigherOrderOperator
 from torch.utils import _pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -20,6 +21,8 @@ _BLOCKS, _CHUNK = 2240, 65_536
 
 class EagerOperations(TorchDispatchMode):
     """Counts launches and bytes of operations on fake tensors."""
+
+    supports_higher_order_operators = True  # operators that change an argument are called by one in a compiled graph
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,6 +59,8 @@ class EagerOperations(TorchDispatchMode):
     ) -> Any:
         """Run the operation and count it."""
         result = function(*arguments, **(options or {}))
+        if isinstance(function, HigherOrderOperator):
+            return result
         name = function.overloadpacket.__name__
         if self._counts and function.namespace in _COUNTED and name not in _NO_KERNEL and not function.is_view:
             self.launches[name] += _launches(name, arguments)

@@ -1,11 +1,16 @@
 """A forward pass on fake tensors of a GPU, which a build of torch for CUDA can make on a machine without one."""
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from bertbench.loading.batch import synthetic
+from bertbench.model import fp8_linear
 from bertbench.model.attention import flash_attention
 from bertbench.model.bert import Bert
 from bertbench.model.fp8_linear import Fp8Linear
@@ -43,11 +48,27 @@ def test_a_weight_s_gradient_is_a_product_that_writes_float32() -> None:
     assert (found.shape, found.dtype) == ((5, 3), torch.float32)
 
 
-def test_products_in_fp8_have_the_layout_that_a_gpu_wants() -> None:
-    with FakeTensorMode(), CUDA:
+class Kept:
+    """What a Function keeps for its backward pass: autograd's engine itself would look for the absent GPU."""
+
+    saved_tensors: tuple[Tensor, ...]
+
+    def save_for_backward(self, *tensors: Tensor) -> None:
+        self.saved_tensors = tensors
+
+
+@pytest.mark.parametrize(("function", "method"), [
+    (fp8_linear._Product, partial(Fp8Linear.with_bias, with_ones=True)), (fp8_linear._ProductGelu, Fp8Linear.with_gelu),
+])  # fmt: skip
+def test_products_in_fp8_have_the_layout_that_a_gpu_wants(
+    function: Any, method: Callable[[Fp8Linear, Tensor], Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = Kept()
+    monkeypatch.setattr(function, "apply", partial(function.forward, kept))
+    with FakeTensorMode(), CUDA, torch.no_grad():
         layer = Fp8Linear(Linear(32, 48), DelayedScaling(1, CUDA).layers[0])
-        input_NI = torch.empty(7, 32).bfloat16().requires_grad_()
-        output = layer.with_bias(input_NI, with_ones=True)
-        (found,) = torch.autograd.grad(output, input_NI, torch.empty_like(output))
+        output = method(layer, torch.empty(7, 32).bfloat16())
+        to_input, to_weight, *_ = function.backward(kept, torch.empty_like(output))
     assert (output.shape, output.dtype) == ((7, 48), torch.bfloat16)
-    assert (found.shape, found.dtype, found.device.type) == ((7, 32), torch.bfloat16, "cuda")
+    assert (to_input.shape, to_input.dtype, to_input.device.type) == ((7, 32), torch.bfloat16, "cuda")
+    assert (to_weight.shape, to_weight.dtype) == ((48, 32), torch.float32)

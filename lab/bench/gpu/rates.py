@@ -15,7 +15,8 @@ from torch import Tensor
 
 from bertbench.common.phase_clock import wait_for_device
 from bertbench.model.attention import attention
-from bertbench.model.gelu_gradient import gelu_gradient
+from bertbench.model.fp8_weight import cast_weight
+from bertbench.model.gelu_gradient import gelu_gradient, gelu_gradient_to_fp8
 from bertbench.model.linear import widens
 from bertbench.model.sequences import Sequences
 from lab.bench.batches import wikipedia_batches
@@ -249,10 +250,15 @@ def _attention(sizes: RateSizes, dropout: float, backward: bool) -> Callable[[],
 
 
 def _passes(sizes: RateSizes) -> Iterator[Kernel]:
-    """Yield kernels that memory limits: a copy, GELU's gradient, and the cast to fp8, plain and transposed."""
+    """Yield kernels that memory limits: a copy, GELU's gradient, and casts to fp8."""
     elements = sizes.tokens * sizes.inner
+    weights = sizes.width * sizes.inner
     yield Kernel("copy", partial(_copy, sizes), moved=2.0 * sizes.copied)
     yield Kernel("GELU's gradient", partial(_gelu_gradient, sizes), moved=3 * 2.0 * elements)
+    yield Kernel("GELU's gradient, also in fp8", partial(_gelu_gradient_to_fp8, sizes), moved=(3 * 2.0 + 1) * elements)
+    yield Kernel(
+        "cast of a weight to fp8, plain and transposed", partial(_weight, sizes), moved=(4.0 + 1 + 1) * weights
+    )
     yield Kernel("cast to fp8, plain and transposed", partial(_casts, sizes), moved=(2.0 + 1 + 1) * elements)
 
 
@@ -267,6 +273,20 @@ def _gelu_gradient(sizes: RateSizes) -> Callable[[], object]:
     product_TF = _drawn(sizes, sizes.tokens, sizes.inner)
     bias_F = torch.zeros(sizes.inner, device=sizes.device)
     return lambda: gelu_gradient(gradient_TF, product_TF, bias_F)
+
+
+def _gelu_gradient_to_fp8(sizes: RateSizes) -> Callable[[], object]:
+    gradient_TF = _drawn(sizes, sizes.tokens, sizes.inner)
+    product_TF = _drawn(sizes, sizes.tokens, sizes.inner)
+    bias_F = torch.zeros(sizes.inner, device=sizes.device)
+    scale, amax = torch.ones((), device=sizes.device), torch.zeros((), device=sizes.device)
+    return lambda: gelu_gradient_to_fp8(gradient_TF, product_TF, bias_F, scale, amax)
+
+
+def _weight(sizes: RateSizes) -> Callable[[], object]:
+    weight_OI = _drawn(sizes, sizes.inner, sizes.width, dtype=torch.float32)
+    scale, amax = torch.ones((), device=sizes.device), torch.zeros((), device=sizes.device)
+    return lambda: cast_weight(weight_OI, scale, amax)
 
 
 def _casts(sizes: RateSizes) -> Callable[[], object]:

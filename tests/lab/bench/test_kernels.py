@@ -30,7 +30,7 @@ def found(piece: str = "attention", **values: float) -> PieceResources:
     plain: dict[str, Any] = {
         "tokens": 1000, "optimizer": "torch", "precision": "bf16", "kernels": 0, "launches": 1, "megabytes": 1,
         "megabytes_beside_products": 1, "megabytes_of_attention": 0, "registers_max": 0, "shared_bytes_max": 0,
-        "spill_bytes": 0, "elements_of_one_block": 0,
+        "spill_bytes": 0, "elements_of_one_block": 0, "reading_back": 0,
     }  # fmt: skip
     return PieceResources("sm_90", piece, **{**plain, **values})
 
@@ -128,11 +128,14 @@ def test_fp8_is_counted_for_the_gpus_that_have_it(
 
 @pytest.mark.slow
 @needs_triton
-@pytest.mark.skipif(not torch.__version__.startswith("2.13"), reason="counted on torch 2.13 alone")
 def test_a_layer_in_fp8_keeps_its_budget() -> None:
-    _, layer = certify(["sm_90"], TOKENS, wanted=["attention", "layer"], precision="fp8")
-    assert list(broken_budgets(layer, budgets())) == []
-    assert shown_counts("layer, precision.compute: fp8", layer.kernels, layer.launches, layer.megabytes)
+    wide, narrow = (
+        certify(["sm_90"], TOKENS, residual, ["attention", "layer"], precision="fp8")[1]
+        for residual in ("fp32", "bf16")
+    )
+    assert [problem for layer in (wide, narrow) for problem in broken_budgets(layer, budgets())] == []
+    assert narrow.megabytes < 0.94 * wide.megabytes
+    assert shown_counts("layer, precision.compute: fp8", wide.kernels, wide.launches, wide.megabytes)
 
 
 def test_bytes_may_grow_with_the_batch_and_launches_may_not() -> None:
@@ -170,6 +173,13 @@ def test_a_reduction_by_one_block_is_seen() -> None:
     assert Kernel("one_block", source % 1).elements_of_one_block == 4_194_304
     assert Kernel("many", source % 64).elements_of_one_block == 0
     assert Kernel("pointwise", "    size_hints={'x': 4194304}, \n").elements_of_one_block == 0
+
+
+def test_a_kernel_that_reads_back_what_it_wrote_is_seen_and_refused() -> None:
+    assert Kernel("in_two_loops", "tl.store(out_ptr0 + (r0_1), tmp2)\ntmp5 = tl.load(out_ptr0 + (r0_1))").reads_back
+    assert not Kernel("in_one", "tmp0 = tl.load(in_ptr0 + (r0_1))\ntl.store(out_ptr0 + (r0_1), tmp2)").reads_back
+    (problem,) = broken_budgets(found(reading_back=1), budgets())
+    assert problem == "sm_90 attention: 1 kernels that read back what they wrote, the budget is 0"
 
 
 def test_launches_of_a_graph_are_those_of_its_kernels_and_of_libraries() -> None:

@@ -62,7 +62,7 @@ def _after_attention(layer: EncoderLayer, context_RD: Tensor, hidden_RD: Tensor 
     added_RD = hashed_dropout(attended_RD, rate, residual_RD)
     hidden_RD, _ = _layer_norm(layer.attention_norm, added_RD, layer.residual_type)
     hidden_RD = in_format(hidden_RD, layer.residual_type)
-    expanded_RF = _BiasGelu.apply(*_product(layer.feed_forward_in, hidden_RD))
+    expanded_RF = _with_gelu(layer.feed_forward_in, hidden_RD)
     product_RD, bias_D = _product(layer.feed_forward_out, expanded_RF)
     added_RD = hashed_dropout(product_RD + bias_D, rate, hidden_RD)
     return _layer_norm(layer.feed_forward_norm, added_RD, layer.residual_type)
@@ -73,18 +73,26 @@ def _linear(module: nn.Module, input_NI: Tensor, with_ones: bool = False) -> Ten
     if not isinstance(module, Linear):  # a split model's query, key and value
         output_NO: Tensor = module(input_NI)
         return output_NO
-    dtype = product_type(input_NI)
     if isinstance(module, Fp8Linear):
-        return module.with_bias(input_NI.to(dtype), with_ones)
+        return module.with_bias(input_NI, with_ones)
+    dtype = product_type(input_NI)
     return _Linear.apply(input_NI.to(dtype), module.weight, _matrix(module, dtype), module.bias, with_ones)
 
 
 def _product(module: Linear, input_NI: Tensor) -> tuple[Tensor, Tensor]:
     """Return a linear layer's product, and the bias that is still to be added."""
-    dtype = product_type(input_NI)
     if isinstance(module, Fp8Linear):
-        return module.product(input_NI.to(dtype)), module.bias
+        return module.product(input_NI), module.bias
+    dtype = product_type(input_NI)
     return _Product.apply(input_NI.to(dtype), module.weight, _matrix(module, dtype)), module.bias
+
+
+def _with_gelu(module: Linear, input_NI: Tensor) -> Tensor:
+    """Return GELU of a linear layer's output."""
+    if isinstance(module, Fp8Linear):
+        return module.with_gelu(input_NI)
+    output_NO: Tensor = _BiasGelu.apply(*_product(module, input_NI))
+    return output_NO
 
 
 def _matrix(module: Linear, dtype: torch.dtype) -> Tensor:

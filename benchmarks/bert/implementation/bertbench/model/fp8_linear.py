@@ -11,14 +11,17 @@ model/fp8_scaling.py chooses the scales. Shapes: N tokens, I features in, O feat
 
 from collections.abc import Callable
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.nn import functional
 
 from bertbench.common.errors import ConfigError
 from bertbench.model.bert import Bert
+from bertbench.model.encoder import in_format
 from bertbench.model.fp8_scaling import (
     E4M3,
     E5M2,
@@ -29,6 +32,8 @@ from bertbench.model.fp8_scaling import (
     observe,
     to_fp8,
 )
+from bertbench.model.fp8_weight import cast_weight
+from bertbench.model.gelu_gradient import gelu_gradient_to_fp8
 from bertbench.model.linear import Linear, product_type, weight_and_bias_gradients, weight_gradient, with_ones_beside
 
 _OUTPUT = torch.bfloat16
@@ -73,7 +78,7 @@ class Fp8Linear(Linear):
 
     def forward(self, input_NI: Tensor) -> Tensor:
         """Multiply and add the bias: [N, I] in, [N, O] out."""
-        return self.with_bias(input_NI.to(product_type(input_NI)))
+        return self.with_bias(input_NI)
 
     def with_bias(self, input_NI: Tensor, with_ones: bool = False) -> Tensor:
         """Return the layer's output; `with_ones`, its bias's gradient is a column of the weights' product."""
@@ -83,15 +88,37 @@ class Fp8Linear(Linear):
         """Return the layer's output without the bias."""
         return self._multiplied(input_NI, None, with_ones=False)
 
-    def _multiplied(self, input_NI: Tensor, bias_O: Tensor | None, with_ones: bool) -> Tensor:
-        if self.training:
-            observe(self.scaling.input, input_NI)
-            observe(self.scaling.weight, self.weight)
-        output_NO: Tensor = _Product.apply(input_NI, self.weight, bias_O, with_ones, *self.scaling.tensors())
+    def with_gelu(self, input_NI: Tensor) -> Tensor:
+        """Return GELU (by tanh) of the layer's output; the kernel of GELU's gradient casts it."""
+        output_NO: Tensor = _ProductGelu.apply(
+            self._observed(input_NI), self.weight, *self._cast_weight(), self.bias, *self.scaling.tensors()
+        )
         return output_NO
 
+    def _multiplied(self, input_NI: Tensor, bias_O: Tensor | None, with_ones: bool) -> Tensor:
+        output_NO: Tensor = _Product.apply(
+            self._observed(input_NI), self.weight, *self._cast_weight(), bias_O, with_ones, *self.scaling.tensors()
+        )
+        return output_NO
 
-_NO_GRADIENTS = (None,) * 10  # of with_ones and the tensors of a LinearScaling
+    def _observed(self, input_NI: Tensor) -> Tensor:
+        """Return the input in the format of products; in training, observe it."""
+        if self.training:
+            observe(self.scaling.input, input_NI)  # before it is rounded, which may write it to rows that lie apart
+        return input_NI.to(product_type(input_NI))
+
+    def _cast_weight(self) -> tuple[Tensor, Tensor]:
+        """Return the weight in fp8, [O, I] and [I, O]; in training, observe it."""
+        weight_OI = self.weight.detach()
+        scaling = self.scaling.weight
+        if self.training:
+            weight8_OI, weight8_IO = cast_weight(weight_OI, scaling.scale, scaling.amax)
+            return weight8_OI, weight8_IO
+        weight8_OI = to_fp8(weight_OI, scaling.scale, E4M3)
+        return weight8_OI, weight8_OI.T
+
+
+_OF_SCALING = (None,) * 9  # a LinearScaling's tensors have no gradients
 
 
 class _Product(torch.autograd.Function):
@@ -100,51 +127,89 @@ class _Product(torch.autograd.Function):
         ctx: Any,
         input_NI: Tensor,
         weight_OI: Tensor,
+        weight8_OI: Tensor,
+        weight8_IO: Tensor,
         bias_O: Tensor | None,
         with_ones: bool,
         *tensors: Tensor,
     ) -> Tensor:
         scaling = LinearScaling.of(tensors)
-        input8_NI = to_fp8(input_NI, scaling.input.scale, E4M3)
-        weight8_OI = to_fp8(weight_OI, scaling.weight.scale, E4M3)
         kept_NI = with_ones_beside(input_NI) if with_ones else input_NI
-        ctx.save_for_backward(kept_NI, weight8_OI, scaling.weight.inverse, *scaling.gradient)
+        ctx.save_for_backward(kept_NI, weight8_IO, scaling.weight.inverse, *scaling.gradient)
         ctx.weight_type = weight_OI.dtype
         ctx.with_ones = with_ones
         ctx.has_bias = bias_O is not None
-        inverses = scaling.input.inverse, scaling.weight.inverse
         typed_bias_O = None if bias_O is None else bias_O.to(_OUTPUT)
-        return scaled_product(input8_NI, weight8_OI.T, *inverses, typed_bias_O, fast=True)
+        return _forward_product(input_NI, weight8_OI, scaling, typed_bias_O)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient_NO: Tensor) -> tuple[Tensor | None, ...]:
-        kept_NI, weight8_OI, weight_inverse, *of_gradient = ctx.saved_tensors
+        kept_NI, weight8_IO, weight_inverse, *of_gradient = ctx.saved_tensors
         gradient = TensorScaling(*of_gradient)
         observe(gradient, gradient_NO)
         gradient8_NO = to_fp8(gradient_NO, gradient.scale, E5M2)
-        to_input_NI = scaled_product(gradient8_NO, weight8_OI, gradient.inverse, weight_inverse)
+        to_input_NI = scaled_product(gradient8_NO, weight8_IO.T, gradient.inverse, weight_inverse)
         to_bias_O = None
         if ctx.has_bias:
             to_weight_OI, to_bias_O = weight_and_bias_gradients(gradient_NO, kept_NI, ctx.weight_type, ctx.with_ones)
         else:
             to_weight_OI = weight_gradient(gradient_NO, kept_NI, ctx.weight_type)
-        return to_input_NI, to_weight_OI, to_bias_O, *_NO_GRADIENTS
+        return to_input_NI, to_weight_OI, None, None, to_bias_O, None, *_OF_SCALING
+
+
+class _ProductGelu(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        input_NI: Tensor,
+        weight_OI: Tensor,
+        weight8_OI: Tensor,
+        weight8_IO: Tensor,
+        bias_O: Tensor,
+        *tensors: Tensor,
+    ) -> Tensor:
+        scaling = LinearScaling.of(tensors)
+        product_NO = _forward_product(input_NI, weight8_OI, scaling, None)
+        ctx.save_for_backward(input_NI, product_NO, bias_O, weight8_IO, scaling.weight.inverse, *scaling.gradient)
+        ctx.weight_type = weight_OI.dtype
+        return in_format(functional.gelu(product_NO + bias_O, approximate="tanh"), product_NO.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient_NO: Tensor) -> tuple[Tensor | None, ...]:
+        input_NI, product_NO, bias_O, weight8_IO, weight_inverse, *of_gradient = ctx.saved_tensors
+        scaling = TensorScaling(*of_gradient)
+        to_product_NO, sums_BO, to_product8_NO = gelu_gradient_to_fp8(
+            gradient_NO, product_NO, bias_O, scaling.scale, scaling.amax
+        )
+        to_input_NI = scaled_product(to_product8_NO, weight8_IO.T, scaling.inverse, weight_inverse)
+        to_weight_OI = weight_gradient(to_product_NO, input_NI, ctx.weight_type)
+        return to_input_NI, to_weight_OI, None, None, sums_BO.sum(0), *_OF_SCALING
+
+
+def _forward_product(input_NI: Tensor, weight8_OI: Tensor, scaling: LinearScaling, bias_O: Tensor | None) -> Tensor:
+    input8_NI = to_fp8(input_NI, scaling.input.scale, E4M3)
+    return scaled_product(input8_NI, weight8_OI.T, scaling.input.inverse, scaling.weight.inverse, bias_O, fast=True)
 
 
 def check_device(device: torch.device) -> None:
-    """Raise ConfigError if a GPU has no products in fp8."""
+    """Raise ConfigError if a GPU has no products in fp8, or Triton isn't there to cast for them."""
     if device.type != "cuda":
         return
     capability = torch.cuda.get_device_capability(device)
-    if capability >= FP8_CAPABILITY:
-        return
-    version = ".".join(map(str, capability))
-    least_version = ".".join(map(str, FP8_CAPABILITY))
-    raise ConfigError(
-        f"precision.compute fp8: the GPU has compute capability {version}, products in fp8 need {least_version}; "
-        "set it to bf16"
-    )
+    if capability < FP8_CAPABILITY:
+        version = ".".join(map(str, capability))
+        least_version = ".".join(map(str, FP8_CAPABILITY))
+        raise ConfigError(
+            f"precision.compute fp8: the GPU has compute capability {version}, products in fp8 need {least_version}; "
+            "set it to bf16"
+        )
+    if find_spec("triton") is None:
+        raise ConfigError(
+            "precision.compute fp8: found no Triton, in which a GPU's casts are written; install bertbench[kernels], "
+            "or set it to bf16"
+        )
 
 
 def multiply_in_fp8(model: Bert, run_backward: Callable[[], None]) -> DelayedScaling:

@@ -78,8 +78,28 @@ def to_fp8(values: Tensor, scale: Tensor, dtype: torch.dtype) -> Tensor:
 def observe(scaling: TensorScaling, values_NC: Tensor) -> None:
     """Let this step's amax cover these values."""
     # rows first: torch's compiler then finds their amaxes in the kernel that computes the rows
-    largest = values_NC.detach().abs().amax(-1).amax().to(scaling.amax.dtype)
-    scaling.amax.copy_(torch.maximum(scaling.amax, largest))
+    raise_amax(scaling.amax, values_NC.detach().abs().amax(-1))
+
+
+@torch.library.custom_op("bertbench::raise_amax", mutates_args=("amax",))
+def raise_amax(amax: Tensor, magnitudes_N: Tensor) -> None:
+    """Let `amax` cover these magnitudes; NaN stays NaN.
+
+    On a GPU it is one launch (model/fp8_kernels.py), where the compiler's own code takes two.
+    """
+    amax.copy_(torch.maximum(amax, magnitudes_N.amax()))
+
+
+@raise_amax.register_fake
+def _raised(amax: Tensor, magnitudes_N: Tensor) -> None:
+    del amax, magnitudes_N
+
+
+@raise_amax.register_kernel("cuda")
+def _raise_by_triton(amax: Tensor, magnitudes_N: Tensor) -> None:
+    from bertbench.model.fp8_kernels import run_raise_amax  # noqa: PLC0415 - Triton, which is optional
+
+    run_raise_amax(amax, magnitudes_N.contiguous())
 
 
 def scales_for(amax_K: Tensor, largest_K: Tensor, otherwise_K: Tensor) -> Tensor:
