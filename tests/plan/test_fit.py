@@ -74,7 +74,7 @@ def test_without_a_known_memory_a_part_keeps_its_samples(tiny_file: str, tmp_pat
 REFUSED = {
     "dgxa100_n1 --gpus 3": "dgxa100_n1, 448, isn't a multiple of 3 data-parallel ranks; choose",
     "dgxa100_n16 --gpus 12": "the nodes of dgxa100_n16 have 8 each; choose at most 8, or a multiple: 8 or 16",
-    "dgxa100_n1 --gpus 2 --memory nan": "--memory nan: expected the GB of a device, above 0",
+    "dgxa100_n1 --gpus 2 --memory nan": "--memory nan: expected the memory of a device in GB, above 0",
     "dgxa100_n1 --gpus 8 --memory 4": "on each device even with one sample at a time, but a device has 4 GB",
     "bert10b_n128 --gpus 64": "a pipeline accumulates over its microbatches",
     "dgxa100_n1 --gpus 1 --out there.json": "--out there.json: expected a new file that ends in .json",
