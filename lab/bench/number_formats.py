@@ -22,7 +22,7 @@ from bertbench.config import load_system
 from bertbench.loading.inputs import open_data
 from bertbench.machine.processor import processor
 from bertbench.results.files import ResultFiles
-from lab.bench.harness import BenchResult, Command, command, in_turns, option, table_lines
+from lab.bench.harness import BenchResult, Command, alternate, command, option, table_lines
 from lab.bench.means import geometric_mean
 from lab.bench.whole_run import train_here
 from lab.journal import Journal
@@ -118,7 +118,7 @@ def measure(compared: FormatComparison, arguments: argparse.Namespace, progress:
             return record
 
         formats = (compared.baseline, compared.changed)
-        runs = in_turns({name: partial(run, name) for name in formats}, arguments.seeds)
+        runs = alternate({name: partial(run, name) for name in formats}, arguments.seeds)
     pairs = list(_pairs(runs[compared.baseline], runs[compared.changed]))
     ratios = [pair.ratio for pair in pairs if pair.ratio is not None]
     ratio, low, high = geometric_mean(ratios)

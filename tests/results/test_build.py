@@ -139,12 +139,12 @@ def test_a_dirty_tree_and_runs_of_one_are_refused_unless_asked_for_and_the_submi
     run.write_text(json.dumps({**content(run), "tree_dirty": True}))
     refused = build("dirty", "--results", results)
     assert refused.returncode == 2
-    assert "result_6/run.json: this run's code had changes that no commit holds" in refused.stderr
+    assert "result_6/run.json: the code of this run had uncommitted changes" in refused.stderr
     with (clone / "Makefile").open("a") as makefile:
         makefile.write("# changed\n")
     refused = build("dirty")
     assert refused.returncode == 2
-    assert "found changes in Makefile, expected none; commit and run again, or" in refused.stderr
+    assert "found uncommitted changes in Makefile; commit and run again, or" in refused.stderr
     assert not (tmp_path / "dirty").exists()
     judged = json.loads(build("asked", "--results", results, "--allow-dirty").stdout)
     assert judged["findings"] == []
