@@ -257,7 +257,7 @@ def _passes(sizes: RateSizes) -> Iterator[Kernel]:
     yield Kernel("GELU's gradient", partial(_gelu_gradient, sizes), moved=3 * 2.0 * elements)
     yield Kernel("GELU's gradient, also in fp8", partial(_gelu_gradient_to_fp8, sizes), moved=(3 * 2.0 + 1) * elements)
     yield Kernel(
-        "cast of a weight to fp8, plain and transposed", partial(_weight, sizes), moved=(4.0 + 1 + 1) * weights
+        "cast of a weight to fp8, plain and transposed", partial(_cast_of_weight, sizes), moved=(4.0 + 1 + 1) * weights
     )
     yield Kernel("cast to fp8, plain and transposed", partial(_casts, sizes), moved=(2.0 + 1 + 1) * elements)
 
@@ -283,7 +283,7 @@ def _gelu_gradient_to_fp8(sizes: RateSizes) -> Callable[[], object]:
     return lambda: gelu_gradient_to_fp8(gradient_TF, product_TF, bias_F, scale, amax)
 
 
-def _weight(sizes: RateSizes) -> Callable[[], object]:
+def _cast_of_weight(sizes: RateSizes) -> Callable[[], object]:
     weight_OI = _drawn(sizes, sizes.inner, sizes.width, dtype=torch.float32)
     scale, amax = torch.ones((), device=sizes.device), torch.zeros((), device=sizes.device)
     return lambda: cast_weight(weight_OI, scale, amax)
