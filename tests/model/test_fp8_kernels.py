@@ -129,18 +129,18 @@ def registers_of(name: str, arch: int, folder: Path) -> int:
         kernel = fp8_kernels.cast_weight_tiles
         pointers = ("*fp32", "*fp8e4nv", "*fp8e4nv", "*fp32", "*i32")
         sizes = {"height": "i32", "width": "i32"}
+        multiples_of_16 = ("height", "width")
         constants = {"SIDE": fp8_kernels.SIDE}
         rounding = "cvt.rn.satfinite.e4m3x2"
     else:
         kernel = gelu_kernel.gelu_gradient_blocks
         pointers = ("*bf16", "*bf16", "*fp32", "*bf16", "*fp32", "*fp8e5", "*fp32", "*i32")
         sizes = {"rows": "i32", "width": "i32"}
+        multiples_of_16 = ("width",)
         constants = {"ROWS": ROWS, "STEP": gelu_kernel.STEP, "COLUMNS": gelu_kernel.COLUMNS}
         rounding = "cvt.rn.satfinite.e5m2x2"
     signature = {**dict(zip(kernel.arg_names, pointers, strict=False)), **sizes, "largest": "fp32"}
-    divisible = (*range(len(pointers)), kernel.arg_names.index("width"))
-    if name == "weight":
-        divisible += (kernel.arg_names.index("height"),)
+    divisible = (*range(len(pointers)), *(kernel.arg_names.index(size) for size in multiples_of_16))
     ptx, used = machine_code(kernel, signature, constants, arch, folder, divisible)
     # For 8.9, Triton 3.7 rounds fp32 numbers to fp16 first, toward zero
     source = "" if arch == 89 else ".f32"
