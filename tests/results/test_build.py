@@ -116,7 +116,8 @@ def test_a_package_unpacked_elsewhere_makes_the_same_run(package: Path, tmp_path
     assert first == second
     # its data are its Python's documentation; other processors round otherwise
     if run["python"] == platform.python_version() and arithmetic["processor"] == processor():
-        assert first == pytest.approx(losses(FIRST / "metrics.jsonl")[:10], rel=1e-6)
+        # later versions round in another order, which changes bf16 losses by 3e-5; other batches change them by 1e-2
+        assert first == pytest.approx(losses(FIRST / "metrics.jsonl")[:10], rel=1e-3)
 
 
 def losses(metrics: Path) -> list[float]:
