@@ -102,8 +102,8 @@ def test_a_straggler_that_gains_time_in_another_phase_says_so() -> None:
     found = find_straggler({"forward": [40.0, 10.0], "backward": [20.0, 39.0]})
     assert found is not None
     assert found.text() == (
-        "rank 0 is slow in forward: 11.0 ms a step behind the others, 30.0 ms in forward less 19.0 ms gained in other "
-        "phases"
+        "rank 0 is slow in forward: it is 11.0 ms per step behind the others; it loses 30.0 ms in forward and gains "
+        "19.0 ms in other phases"
     )
 
 
@@ -112,7 +112,7 @@ def test_report_and_watch_name_the_straggler(tmp_path: Path, answer: Answer, pri
     log = write_run(tmp_path, steps=0, until_ms=600, status=None)
     broken = row(3, ranks_ms={"data": [1, "x"]}) + row(4, ranks_ms=7)
     (log.with_suffix("") / "metrics.jsonl").write_text(row(1) + row(2, ranks_ms=times) + broken)
-    line = "rank 1 is slow in forward: 22.0 ms a step behind the others, 21.0 ms of them in forward"
+    line = "rank 1 is slow in forward: it is 22.0 ms per step behind the others, of which 21.0 ms in forward"
     assert f"straggler: result_0: {line}" in printed("report", log)
     (content,) = answer("report", log)
     expected = {"rank": 1, "phase": "forward", "behind_ms": 22.0, "phase_behind_ms": 21.0}

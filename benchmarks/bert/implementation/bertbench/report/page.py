@@ -1,7 +1,7 @@
-"""Make report pages: one file, without scripts or loaded resources, in the reader's light or dark mode.
+"""Make report pages. Each is one file, without scripts or external resources, in the reader's light or dark mode.
 
-A page is `page(title, section(heading, part, ...), ...)`; parts are HTML: `paragraph`, `html_table`, `panels` of
-charts from `bertbench.report.charts`. Every function escapes its text, except arguments documented as HTML.
+A page is `page(title, section(heading, part, ...), ...)`. Parts are HTML: `paragraph`, `html_table`, and `panels` of
+charts from `bertbench.report.charts`. Every function escapes its text, except arguments that are documented as HTML.
 """
 
 from collections.abc import Sequence
@@ -85,7 +85,7 @@ def heading(text: str) -> str:
 
 
 def paragraph(text: str, tone: str = "") -> str:
-    """Return a paragraph, nothing without text; `tone` is "soft", "good" or "bad"."""
+    """Return a paragraph, or nothing if there is no text; `tone` is "soft", "good" or "bad"."""
     kind = f' class="{tone}"' if tone else ""
     return f"<p{kind}>{escape(text)}</p>\n" if text else ""
 
@@ -98,9 +98,9 @@ def panels(*charts: str) -> str:
 def html_table(
     header: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "", links: Sequence[str] = ()
 ) -> str:
-    """Return a table, all but its first column right-aligned; its first column stays if it scrolls.
+    """Return a table. All columns except the first are right-aligned; the first stays visible when the table scrolls.
 
-    `links` are addresses, one a row, that the first column leads to.
+    `links` holds an address for each row, to which the cell in the first column is linked.
     """
     head = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in header)
     names = [escape(row[0]) for row in rows]
