@@ -86,8 +86,8 @@ def _drawable(points: Sequence[tuple[float, float]], x: Axis, y: Axis) -> list[t
 
 
 def _level(name: str, left: float, height: float) -> list[str]:
-    """Draw a named horizontal line; its name stands above it, or below where the line is near the top."""
-    baseline = height - 4 if height > _TOP + 16 else height + 14
+    """Draw a named horizontal line; its name stands clear above it, or below where the line is near the top."""
+    baseline = height - 10 if height > _TOP + 22 else height + 14
     return [_horizontal(left, height, "level"), _text(left + 4, baseline, name, "strong")]
 
 

@@ -4,6 +4,7 @@ A page is `page(title, section(heading, part, ...), ...)`; parts are HTML: `para
 charts from `bertbench.report.charts`. Every function escapes its text, except arguments documented as HTML.
 """
 
+import re
 from collections.abc import Sequence
 
 from bertbench.common.markup import escape
@@ -14,6 +15,8 @@ _LIGHT = (
 _DARK = (
     "#6cb6f5", "#ff9561", "#74d089", "#dc8df0", "#e6c34a", "#5fd0e3", "#ff8ab1", "#aeb6bf", "#c9a27e", "#a5a0ff",
 )  # fmt: skip
+
+_CODE = re.compile(r"`([^`]+)`")
 
 # Browsers refuse anything outside the file itself, so text from a log can neither load nor run anything.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
@@ -34,6 +37,7 @@ h1 { font-size: 1.6rem; line-height: 1.2; margin: .5rem 0; }
 h3 { font-size: 1.05rem; margin: 1.6rem 0 .4rem; }
 h2 { font-size: 1.25rem; border-bottom: 1px solid var(--rule); padding-bottom: .2rem; margin: 2rem 0 .8rem; }
 a { color: var(--series-0); }
+code { font: .9em ui-monospace, monospace; }
 .soft { color: var(--soft); } .good { color: var(--good); } .bad { color: var(--bad); }
 .panels { display: grid; gap: 1rem; align-items: start;
   grid-template-columns: repeat(auto-fill, minmax(min(100%, 21rem), 1fr)); }
@@ -85,9 +89,12 @@ def heading(text: str) -> str:
 
 
 def paragraph(text: str, tone: str = "") -> str:
-    """Return a paragraph, nothing without text; `tone` is "soft", "good" or "bad"."""
+    """Return a paragraph, nothing without text; `tone` is "soft", "good" or "bad". Text in backticks becomes code."""
+    if not text:
+        return ""
     kind = f' class="{tone}"' if tone else ""
-    return f"<p{kind}>{escape(text)}</p>\n" if text else ""
+    content = _CODE.sub(r"<code>\1</code>", escape(text))
+    return f"<p{kind}>{content}</p>\n"
 
 
 def panels(*charts: str) -> str:
