@@ -16,6 +16,7 @@ _DARK = (
     "#6cb6f5", "#ff9561", "#74d089", "#dc8df0", "#e6c34a", "#5fd0e3", "#ff8ab1", "#aeb6bf", "#c9a27e", "#a5a0ff",
 )  # fmt: skip
 
+_LONGEST_VALUE = 40  # characters; a longer cell is a text
 _CODE = re.compile(r"`([^`]+)`")
 
 # Browsers refuse anything outside the file itself, so text from a log can neither load nor run anything.
@@ -61,9 +62,13 @@ figure i:not(.pattern-0) { background: none; border: 2px dashed; } figure i.patt
   linear-gradient(to left, var(--paper) 1.2rem, transparent) right / 3rem 100% no-repeat local,
   linear-gradient(to left, var(--shade), transparent) right / 1.2rem 100% no-repeat scroll var(--paper); }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .9rem; }
-th, td { padding: .25rem .7rem .25rem 0; text-align: left; border-bottom: 1px solid var(--rule); white-space: nowrap; }
+th, td { padding: .25rem .7rem .25rem 0; text-align: left; border-bottom: 1px solid var(--rule); white-space: nowrap;
+  vertical-align: top; }
 th:not(:first-child), td:not(:first-child) { text-align: right; }
 th:first-child, td:first-child { position: sticky; left: 0; background: var(--paper); }
+th.text, td.text:not(:first-child) { text-align: left; }
+td.text { white-space: normal; min-width: 14rem; max-width: 32rem; }
+td.text:first-child { min-width: 0; max-width: min(32rem, 45vw); } /* the first column must not cover the others */
 """
 
 
@@ -105,18 +110,22 @@ def panels(*charts: str) -> str:
 def html_table(
     header: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "", links: Sequence[str] = ()
 ) -> str:
-    """Return a table, all but its first column right-aligned; its first column stays if it scrolls.
+    """Return a table, its numbers right-aligned; its first column stays if it scrolls. A column of long texts wraps.
 
     `links` are addresses, one a row, that the first column leads to.
     """
-    head = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in header)
+    kinds = []
+    for column in range(len(header)):
+        longest = max((len(row[column]) for row in rows), default=0)
+        kinds.append(' class="text"' if longest > _LONGEST_VALUE else "")
+    head = "".join(f'<th scope="col"{kind}>{escape(cell)}</th>' for kind, cell in zip(kinds, header, strict=True))
     names = [escape(row[0]) for row in rows]
     if links:
         names = [f'<a href="{escape(link)}">{name}</a>' for link, name in zip(links, names, strict=True)]
     body = ""
     for name, row in zip(names, rows, strict=True):
-        values = "".join(f"<td>{escape(cell)}</td>" for cell in row[1:])
-        body += f"<tr><td>{name}</td>{values}</tr>\n"
+        values = "".join(f"<td{kind}>{escape(cell)}</td>" for kind, cell in zip(kinds[1:], row[1:], strict=True))
+        body += f"<tr><td{kinds[0]}>{name}</td>{values}</tr>\n"
     label = escape(caption or header[0])
     return (
         f'{paragraph(caption, "soft")}<div class="scroll" tabindex="0" role="region" aria-label="{label}">'
