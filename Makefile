@@ -77,7 +77,7 @@ lint: $(VENV)/.dev-ready ## check style, imports between packages, words, shell 
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
-	! git grep -nwiE -f docs/site/words.txt -- '*.py' '*.md' '*.sh' '*.sub' ':!tests' # the file lists unclear words
+	! git grep -nwiE -f docs/site/words.txt -- '*.py' '*.md' '*.sh' '*.sub' ':!tests' ':!results' # the file lists unclear words
 	$(BIN)/shellcheck $(SCRIPTS)
 	$(BIN)/hadolint Dockerfile
 

@@ -1,1 +1,1 @@
-"""Measure and study the product beside baselines: run by `bertbench lab` in a checkout, carried by no wheel."""
+"""Measure and study the product and compare it with baselines, by `bertbench lab`; only in a checkout, in no wheel."""

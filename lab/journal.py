@@ -1,6 +1,6 @@
-"""The finished trials of a study or bench in its folder, each with its result, commit, machine and time.
+"""Keep the finished trials of a study or bench in its folder, each with its result, commit, machine and time.
 
-A study that resumes repeats none of them.
+When a study resumes, it doesn't repeat them.
 """
 
 import json
@@ -21,25 +21,25 @@ Record = dict[str, Any]
 
 
 class Journal:
-    """The definition of a study and a JSON line for each of its trials, trials.jsonl."""
+    """Holds the definition of a study, and trials.jsonl, which has a line of JSON for each trial."""
 
     def __init__(self, folder: Path, definition: Section) -> None:
-        """Read what is there. Raises ConfigError if the folder holds another study."""
+        """Read what the folder contains. Raises ConfigError if it belongs to another study."""
         folder.mkdir(parents=True, exist_ok=True)
         note = folder / "definition.json"
         path = folder / "trials.jsonl"
         content = definition.model_dump(mode="json")
         if note.exists() and json.loads(note.read_text(encoding="utf-8")) != content:
-            raise ConfigError(f"{folder}: holds another study (see {note.name}); give --out another folder")
+            raise ConfigError(f"{folder}: belongs to another study (see {note.name}); give --out another folder")
         write_state(note, content)
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         self.records: list[Record] = [json.loads(line) for line in lines]
-        """In the order in which the trials finished."""
+        """The trials, in the order in which they finished."""
         self._lines = LineFile(path)
-        self._origin = provenance()  # once: code that changes later isn't what runs
+        self._origin = provenance()  # read once, because code that changes later isn't the code that runs
 
     def trial(self, key: Mapping[str, Any], run: Callable[[], Mapping[str, Any]]) -> Record:
-        """Return the record of a trial; run it if it has none."""
+        """Return the record of a trial; if there is none, run the trial."""
         for record in self.records:
             if key.items() <= record.items():
                 return record
@@ -50,6 +50,6 @@ class Journal:
 
     @property
     def origins(self) -> list[dict[str, Any]]:
-        """Return each commit and machine that ran trials, with their number; trials of older versions have none."""
+        """Return each commit and machine that ran trials, with the number of trials; old trials don't have them."""
         trials_by_origin = Counter(json.dumps(record.get("origin", {})) for record in self.records)
         return [{**json.loads(origin), "trials": trials} for origin, trials in trials_by_origin.items()]

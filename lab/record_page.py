@@ -1,4 +1,4 @@
-"""Show any record of the laboratory as one page: texts as paragraphs, lists of rows as tables."""
+"""Show any record of a bench or study as one page: texts as paragraphs, lists of rows as tables."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,14 +13,14 @@ def record_page(title: str, record: Mapping[str, Any]) -> str:
 
 
 def _shown(value: Any, caption: str = "") -> list[str]:
-    """Return a value as HTML: a list of rows as one table of their plain values, then what each has within.
+    """Return a value as HTML: for a list of rows, one table of their plain values, then the values nested in each.
 
     A column without any value is left out.
     """
     items = value if isinstance(value, list | tuple) else [value]
     if not _has_rows(items):
         return [paragraph(_cell(item)) for item in items]
-    plain_values: dict[str, list[str]] = {}  # in the order of their first row
+    plain_values: dict[str, list[str]] = {}  # in the order in which rows first have them
     has_rows: set[str] = set()
     within: list[str] = []
     for row in items:

@@ -1,4 +1,4 @@
-# 171 DGX A100, 1,368 GPUs, open division: ADAM, the published run of arXiv 2402.02447 with 12 samples a GPU
+# 171 DGX A100, 1,368 GPUs, open division: ADAM, the published run of arXiv 2402.02447 with 12 samples per GPU
 # 171 nodes x 8 GPUs x 12 samples x 1 gradient step: 16,416 samples per step
 #
 #   source config_DGXA100_171x8x12x1_open.sh
@@ -31,6 +31,6 @@ export EVAL_ITER_SAMPLES=325000
 unset MAX_SAMPLES_TERMINATION
 
 # Minutes for a run, and for the job; export NEXP before you source this file. Computed, not measured:
-# 2 x 0.4, the most that `bertbench estimate` expects, and 10 for initialisation, rounded up to 5.
+# 2 x 0.4, the most that `bertbench estimate` expects, plus 10 for initialisation, rounded up to a multiple of 5.
 export WALLTIME_MINUTES=15
 export WALLTIME=$((${NEXP:-1} * WALLTIME_MINUTES + 5))

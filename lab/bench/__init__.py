@@ -1,1 +1,1 @@
-"""Benchmark ours and its baselines on the same work and data, in the same run."""
+"""Benchmark bertbench and its baselines on the same work and data, in the same run."""

@@ -12,7 +12,7 @@ from bertbench.plan.forecast import RunForecast, forecast_run
 from lab.bench.harness import table_lines
 
 _SYSTEM = "dgxa100_n128_open"
-# NVIDIA's hyper-parameters at this batch, of round 2.0 on 4,096 A100s.
+# NVIDIA's hyper-parameters for this batch, from round 2.0 on 4,096 A100s.
 _LAMB = (
     "optimizer.name=lamb", "optimizer.learning_rate=0.0033", "optimizer.beta1=0.75", "optimizer.beta2=0.9",
     "schedule.max_steps=470", "schedule.warmup_steps=290", "schedule.start_warmup_step=-100",
@@ -23,10 +23,10 @@ _CLIPPED_BEFORE = "clip.mode=before"
 
 CHANGES: dict[str, tuple[str, ...]] = {
     "all methods": (),
-    "strata without the sort in the node": ("data.balance=stratified",),
-    "the sort in the node without strata": ("data.balance=presort",),
+    "strata without sorting in the node": ("data.balance=stratified",),
+    "sorting in the node without strata": ("data.balance=presort",),
     "no load balance": (_UNBALANCED,),
-    "clipping before the sum of gradients": (_CLIPPED_BEFORE,),
+    "clipping before the all-reduce": (_CLIPPED_BEFORE,),
     "LAMB at the same batch": _LAMB,
     "none of the three, same batch": (_UNBALANCED, _CLIPPED_BEFORE, *_LAMB),
     "bertbench's `planned` balance": ("data.balance=planned",),
@@ -39,13 +39,13 @@ _COLUMNS = {
     "step ms": "{0.step_ms:.1f}",
     "seconds": "{0.seconds:.1f}",
     "range": "{0.low_s:.0f} to {0.high_s:.0f}",
-    "more": "{0.more_s:+.1f}",
-    "range of more": "{0.more_low_s:+.1f} to {0.more_high_s:+.1f}",
+    "difference": "{0.more_s:+.1f}",
+    "range of the difference": "{0.more_low_s:+.1f} to {0.more_high_s:+.1f}",
 }
 _NOTES = (
-    "Computed, not measured. A range holds nine of ten errors of forecasts of published A100 results.",
-    "The range of `more` assumes that the forecasts of a row and of the first err by the same share.",
-    "All rows keep the samples of published runs with their optimizer: no log compares clip modes.",
+    "Computed, not measured. A range covers nine of ten forecast errors for published A100 results.",
+    "The range of the difference assumes that the forecast of a row has the same relative error as that of the first.",
+    "All rows assume the samples of published runs with the same optimizer, because no log compares clip modes.",
 )
 
 
@@ -56,15 +56,15 @@ class Ablation:
     change: str
     settings: tuple[str, ...]
     samples: float
-    """To converge."""
+    """Samples to converge."""
     step_ms: float
-    """Mean of a step, with its waiting."""
+    """The mean time of a step, including waiting."""
     seconds: float
-    """Time to train, corrected by the median error of forecasts."""
+    """The time to train, corrected by the median error of forecasts."""
     low_s: float
     high_s: float
     more_s: float
-    """Seconds more than with all methods."""
+    """By how many seconds it is longer than with all methods."""
     more_low_s: float
     more_high_s: float
 

@@ -1,9 +1,9 @@
 """Build the baselines of `lab step`: transformers' BertForPreTraining, from stock use to the strongest variant.
 
-They pad to the longest of a batch: of five and more of Wikipedia's lengths, one has 512 tokens, the model's most. The
-strong ones pass only masked positions to the head, and either pad too or, like ModernBERT, don't pad: then the layers
-see one row of tokens, and torch's scaled_dot_product_attention runs on each sequence, or on a GPU its flash kernel on
-all of them at once.
+Stock variants pad to the longest sample of a batch. In a batch of five or more of Wikipedia's lengths, one sample has
+512 tokens, the model's maximum. Strong variants pass only masked positions to the head. Some of them pad too; others,
+like ModernBERT, don't pad: their layers see one row of tokens, and torch's scaled_dot_product_attention runs on each
+sequence, or on a GPU its flash kernel runs on all sequences at once.
 Shapes: S sequences, N tokens of the longest, T tokens in all, M masked tokens, D features, K heads, H features of one.
 """
 
@@ -27,21 +27,21 @@ from lab.bench.step_process import Step
 
 LEARNING_RATE = 1e-4
 _UNPADDED = "per_sequence"
-_FLASH = "unpadded_kernel"  # transformers would look for a name that begins with flash on the network
+_FLASH = "unpadded_kernel"  # transformers would search the network for a name that begins with flash
 
 
 class Baseline(NamedTuple):
-    """One variant of transformers' BERT."""
+    """A variant of transformers' BERT."""
 
     name: str
     attention: str
     strong: bool = False
     """Whether heads read only masked positions."""
     grouped: bool = False
-    """Whether batches group similar lengths, and so aren't a random draw of the data."""
+    """Whether batches group similar lengths, so that they aren't random samples of the data."""
     compiled: bool = False
     devices: tuple[str, ...] = ("cpu", "cuda")
-    """Where it runs."""
+    """The devices on which it runs."""
 
 
 BASELINES = (
@@ -91,11 +91,11 @@ def baseline_loss(baseline: Baseline, model: Any, content: Columns, device: torc
 
 
 def _unpadded_loss(model: Any, attention: str, content: Columns, device: torch.device) -> Tensor:
-    from transformers import AttentionInterface  # noqa: PLC0415 - seconds, and an extra
+    from transformers import AttentionInterface  # noqa: PLC0415 - takes seconds, and is an extra
 
     AttentionInterface.register(_UNPADDED, _attention_per_sequence)
     AttentionInterface.register(_FLASH, _flash_attention)
-    model.set_attn_implementation(attention)  # its layers take one row of tokens, with `lengths` and `sequences`
+    model.set_attn_implementation(attention)  # then layers accept one row of tokens, with `lengths` and `sequences`
     batch = batch_of(content).to(device)
     hidden_TD = model.bert(
         input_ids=batch.tokens_T[None],

@@ -1,4 +1,4 @@
-"""Make batches of Wikipedia's lengths: each like the whole distribution, or grouped by length as transformers does."""
+"""Make batches of Wikipedia's lengths: each like the whole distribution, or grouped by length as in transformers."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ _GROUPED_BATCHES = 50  # transformers sorts this many batches together
 
 
 def wikipedia_batches(batch: int, count: int, seed: int) -> list[Columns]:
-    """Return `count` batches; sequence i of each comes from the i-th of `batch` quantiles of Wikipedia's lengths."""
+    """Return `count` batches; sequence i of each is drawn from the i-th of `batch` quantiles of Wikipedia's lengths."""
     cumulative, random = np.cumsum(length_shares()), np.random.default_rng(seed)
     batches = []
     for number in range(count):
@@ -20,7 +20,7 @@ def wikipedia_batches(batch: int, count: int, seed: int) -> list[Columns]:
 
 
 def grouped_batches(batch: int, count: int, seed: int) -> list[Columns]:
-    """Return `count` batches from short to long, like transformers' group_by_length: 50 batches sorted by length."""
+    """Return `count` batches from short to long, as transformers' group_by_length sorts 50 batches by length."""
     many = np.concatenate([content.lengths for content in wikipedia_batches(batch, _GROUPED_BATCHES, seed)])
     sorted_batches = np.sort(many).reshape(_GROUPED_BATCHES, batch)
     places = ((np.arange(count) + 0.5) * _GROUPED_BATCHES / count).astype(int)

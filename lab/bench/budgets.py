@@ -1,7 +1,4 @@
-"""Read the limits of budgets.yaml, and list those that a piece breaks.
-
-The file explains its own fields.
-"""
+"""Read the limits in budgets.yaml, which explains its fields, and list those that a piece of the step exceeds."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -18,14 +15,14 @@ FILE = Path(__file__).with_name("budgets.yaml")
 
 @cache
 def budgets() -> dict[str, Any]:
-    """Read the limits for this version of torch: those of the newest pair in the file that is no newer."""
+    """Read the limits for this version of torch: those of the newest version in the file that isn't newer than it."""
     pairs: dict[str, dict[str, Any]] = yaml.safe_load(FILE.read_text(encoding="utf-8"))
-    # the first four characters: NVIDIA's 2.11.0a0 is 2.11 as well
+    # compares the first four characters, so that NVIDIA's 2.11.0a0 is 2.11 as well
     return pairs[max(oldest for oldest in pairs if oldest <= torch.__version__[:4])]
 
 
 def broken_budgets(found: PieceResources, limits: dict[str, Any]) -> Iterator[str]:
-    """Yield each limit that a piece breaks, as a sentence."""
+    """Yield a sentence for each limit that a piece exceeds."""
     piece, kernel = limits["pieces"][found.piece], limits["every_kernel"]
     if found.optimizer == "triton":
         piece = limits["with_triton_optimizer"].get(found.piece, piece)
@@ -35,9 +32,9 @@ def broken_budgets(found: PieceResources, limits: dict[str, Any]) -> Iterator[st
         ("Triton kernels", found.kernels, piece["kernels"]),
         ("launches", found.launches, piece["launches"]),
         ("MB", found.megabytes, _at(piece["megabytes"], found.tokens)),
-        ("MB beside products", found.megabytes_beside_products, _at(piece["megabytes_beside_products"], found.tokens)),
-        ("registers a thread", found.registers_max, kernel["registers"]),
-        ("bytes spilled a thread", found.spill_bytes, kernel["spill_bytes"]),
+        ("MB without products", found.megabytes_beside_products, _at(piece["megabytes_beside_products"], found.tokens)),
+        ("registers per thread", found.registers_max, kernel["registers"]),
+        ("bytes spilled per thread", found.spill_bytes, kernel["spill_bytes"]),
         ("elements read by a grid of one", found.elements_of_one_block, kernel["elements_of_one_block"]),
         ("kernels that read back what they wrote", found.reading_back, kernel["reading_back"]),
     ]
@@ -47,5 +44,5 @@ def broken_budgets(found: PieceResources, limits: dict[str, Any]) -> Iterator[st
 
 
 def _at(megabytes: dict[str, float], tokens: int) -> float:
-    """Return a limit that grows with the batch."""
+    """Return a limit that depends on the batch size."""
     return megabytes["fixed"] + megabytes.get("per_1000_tokens", 0) * tokens / 1000

@@ -1,6 +1,6 @@
-"""Delay packets between two hosts' TUN devices by a process that holds each for a fixed time.
+"""Delay packets between the TUN devices of two hosts, by a process that holds each packet for a fixed time.
 
-Needs Linux, root and /dev/net/tun. It replaces `tc`'s netem, which many kernels lack.
+This needs Linux, root and /dev/net/tun. It replaces netem of `tc`, which many kernels lack.
 """
 
 import fcntl
@@ -20,7 +20,7 @@ _IFF_TUN = 0x0001
 _IFF_NO_PI = 0x1000
 _MOST_BYTES = 65_536
 MTU = 65_000
-"""Few, large packets: the process takes about 20 us for each."""
+"""Packets are few and large, because the process takes about 20 us for each."""
 
 
 def missing_device() -> str | None:
@@ -29,14 +29,14 @@ def missing_device() -> str | None:
 
 
 def open_device(name: str) -> int:
-    """Make a network device in this process's namespace, and return the file that yields its packets."""
+    """Make a network device in this process's namespace, and return the file from which its packets are read."""
     device = os.open(_TUN, os.O_RDWR)
     fcntl.ioctl(device, _TUNSETIFF, struct.pack("16sH", name.encode(), _IFF_TUN | _IFF_NO_PI))
     return device
 
 
 def relay(ends: tuple[Connection, Connection], latency_s: float) -> None:
-    """Receive a device from each end, then forward packets between the two after `latency_s`, until killed."""
+    """Receive a device from each end, then forward packets between the two after `latency_s`, until it is killed."""
     devices = [recv_handle(end) for end in ends]
     waiting: dict[int, deque[tuple[float, bytes]]] = {device: deque() for device in devices}
     while True:
@@ -51,6 +51,6 @@ def relay(ends: tuple[Connection, Connection], latency_s: float) -> None:
         for source in ready:
             try:
                 packet = os.read(source, _MOST_BYTES)
-            except OSError:  # its namespace is gone
+            except OSError:  # the device's namespace is gone
                 return
             waiting[source].append((time.monotonic() + latency_s, packet))

@@ -1,7 +1,7 @@
-"""Sample how busy the devices of a run are: its processes' time on CPUs, NVML's utilisation on GPUs.
+"""Sample how busy the devices of a run are: the processor time of its processes, and NVML's utilisation of GPUs.
 
-A sample is taken every 0.2 s while the run's program lasts. A use is that between two times, such as a log's run_start
-and run_stop, so that imports and warm-up don't count.
+A sample is taken every 0.2 s while the run's program is running. Utilisation is computed between two times, such as a
+log's run_start and run_stop, so that imports and warm-up don't count.
 """
 
 import subprocess
@@ -19,18 +19,18 @@ _EVERY_S = 0.2
 
 
 class UseSample(NamedTuple):
-    """What a run's processes had used at one time."""
+    """What the processes of a run had used up to one time."""
 
     at_ms: float
-    """Since 1970, as times in logs."""
+    """Time since 1970, as in logs."""
     processor_s: dict[int, float]
-    """Processor time by process, from its start."""
+    """The processor time of each process since its start."""
     gpu_busy: float | None = None
-    """Share of the last sampling period (1 s or less) in which a GPU ran a kernel, mean of the GPUs; None without."""
+    """The share of the last sampling period (1 s or less) in which a GPU ran a kernel; the mean of all GPUs, if any."""
 
 
 def run_sampled(words: Sequence[str], gpus: int) -> tuple[subprocess.CompletedProcess[str], list[UseSample]]:
-    """Run a program to its end; return how it ended, and samples of its processes and of the first `gpus` GPUs."""
+    """Run a program until it ends; return how it ended, and samples of its processes and of the first `gpus` GPUs."""
     samples = []
     handles = visible_gpus()[:gpus] if gpus else []
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -47,7 +47,7 @@ def run_sampled(words: Sequence[str], gpus: int) -> tuple[subprocess.CompletedPr
 
 
 def processor_use(samples: Sequence[UseSample], began_ms: float, ended_ms: float, cores: int) -> float | None:
-    """Return processor time over the time of `cores` cores between two times; None without two samples there."""
+    """Return the share of `cores` cores' time that was used between two times; None if it has fewer than 2 samples."""
     inside = _between(samples, began_ms, ended_ms)
     if len(inside) < 2:
         return None
@@ -59,7 +59,7 @@ def processor_use(samples: Sequence[UseSample], began_ms: float, ended_ms: float
 
 
 def gpu_use(samples: Sequence[UseSample], began_ms: float, ended_ms: float) -> float | None:
-    """Return the mean share of time in which GPUs ran a kernel between two times; None if NVML gave none there."""
+    """Return the mean share of time in which GPUs ran a kernel between two times; None if NVML reported nothing."""
     busy = [sample.gpu_busy for sample in _between(samples, began_ms, ended_ms) if sample.gpu_busy is not None]
     return fmean(busy) if busy else None
 
@@ -69,7 +69,7 @@ def _between(samples: Sequence[UseSample], began_ms: float, ended_ms: float) -> 
 
 
 def _processor_times(pid: int) -> dict[int, float]:
-    """Return the processor time of a process and of all that descend from it."""
+    """Return the processor time of a process and of each of its descendants."""
     times = {pid: processor_s(pid)}
     for child in children(pid):
         times |= _processor_times(child)

@@ -1,8 +1,8 @@
-"""`lab exchange`: compare ways in which gradients meet, by bytes, messages, time, staleness and samples to a target.
+"""`lab exchange`: compare ways to combine gradients, by bytes, messages, time, staleness and samples to a target.
 
-Four workers learn a least-squares task with a known optimum, by one variant after another, on real gloo processes.
-A step computes its gradient and then sleeps, as a larger model would compute; some steps, drawn by the seed, are slow.
-With --mbit the workers are on two virtual hosts, two on each, behind the delay line of `lab links`.
+Four workers learn a least-squares task with a known optimum, by one variant after another, on real gloo processes. A
+step computes its gradient and then sleeps, to stand for the computation of a larger model. Some steps, chosen at
+random, are slow. With --mbit, the workers are on two virtual hosts, two on each, as in `lab links`.
 """
 
 import argparse
@@ -48,13 +48,13 @@ from lab.exchange.wire import Wire
 _WORKERS = 4
 _BACKUPS = 1
 HOSTS = (0, 0, 1, 1, 0, 1)
-"""Of each rank: four workers, then the servers or the backup worker and its server."""
+"""The host of each rank: first four workers, then the servers, or the backup worker and its server."""
 _ELEMENTS = 600
 _BATCH = 64  # samples of a worker in a step
 _RATE = 0.1
-_TARGET = 0.01  # of the excess loss at the start
-_SLOW_SHARE, _SLOW_TIMES = 0.1, 5  # steps that take longer, and how many times as long
-_GIVE_WAY_S = 20  # a rank that lost a peer waits, so that the run's end names the peer; it is stopped before
+_TARGET = 0.01  # share of the initial excess loss
+_SLOW_SHARE, _SLOW_TIMES = 0.1, 5  # the share of steps that take longer, and how many times as long they take
+_GIVE_WAY_S = 20  # a rank that lost a peer waits to be stopped, so that the error names the peer
 ALL_REDUCE = "all_reduce"
 _COLUMNS = {
     "variant": "{0.variant}", "messages": "{0.messages:,.0f}", "by formula": "{0.messages_by_formula:,}",
@@ -102,10 +102,10 @@ VARIANTS: dict[str, Variant] = {
 
 @dataclass(frozen=True)
 class Settings:
-    """What all ranks of a run know."""
+    """The settings of a run, which all ranks know."""
 
     names: tuple[str, ...]
-    """Of the variants."""
+    """The names of the variants."""
     steps: int
     compute_s: float
     seed: int
@@ -115,25 +115,25 @@ class Settings:
 
 @dataclass(frozen=True)
 class ExchangeRow:
-    """One run of a variant. Messages and bytes are those of all ranks, per step of a worker."""
+    """One run of a variant. Messages and bytes are sums over all ranks, per step of a worker."""
 
     variant: str
     messages: float | None
-    """Counted where they are sent; None for gloo's own all-reduce."""
+    """Counted where messages are sent; None for gloo's own all-reduce."""
     messages_by_formula: int | None
     kilobytes: float | None
     kilobytes_by_formula: float | None
     step_ms: float
-    """Mean of worker 0's steps."""
+    """The mean time of worker 0's steps."""
     model_ms: float | None
-    """By the alpha-beta model, with the slowest worker's computation; None where workers don't step together."""
+    """The time by the alpha-beta model, with the slowest worker's computation; None if workers aren't in step."""
     staleness: float | None
     most_stale: int | None
     samples: int | None
-    """Drawn by all workers until worker 0's weights reached the target; None if they didn't."""
+    """The samples that all workers had drawn when worker 0's weights reached the target; None if they didn't."""
     seconds: float | None
     samples_ratio: float | None
-    """Samples, divided by those of the all-reduce."""
+    """The samples, divided by those of the all-reduce."""
     ranks: int
     ranks_exceed_cores: bool
 
@@ -149,13 +149,13 @@ class Trace(NamedTuple):
     messages: int
     bytes: int
     computed_s: list[float]
-    """When each of its gradients was there."""
+    """The times at which each of its gradients was computed."""
     stepped_s: list[float]
-    """When each of its steps had ended."""
+    """The times at which each of its steps ended."""
     excess: list[float]
-    """After each step."""
+    """The excess loss after each step."""
     stalenesses: list[int]
-    """Of a server."""
+    """The stalenesses that a server recorded."""
     began_s: float
 
 
@@ -197,7 +197,7 @@ def _role(rank: int) -> str:
 
 
 def on_rank(world: World, settings: Settings) -> list[ExchangeRow]:
-    """Run all variants in turn, and return a row for each; on rank 0 the rows are complete."""
+    """Run one variant after the other, and return a row for each; only rank 0's rows are complete."""
     progress = Progress(enabled=world.leads)
     leads_host = HOSTS.index(HOSTS[world.rank]) == world.rank
     if settings.mbit is not None and leads_host:
@@ -212,14 +212,14 @@ def on_rank(world: World, settings: Settings) -> list[ExchangeRow]:
         if name == ALL_REDUCE:
             samples_of_all_reduce = row.samples
         rows.append(row)
-        progress.message(f"{name}: {row.step_ms:,.1f} ms a step")
+        progress.message(f"{name}: {row.step_ms:,.1f} ms per step")
     return rows
 
 
 def run_variant(
     world: World, variant: Variant, settings: Settings, group: distributed.ProcessGroup | None = None
 ) -> list[Trace]:
-    """Run one variant on this rank and its peers, and return what each did. Ranks that it doesn't need wait."""
+    """Run one variant on this rank and its peers, and return each rank's trace. Ranks that aren't needed wait."""
     wire = Wire(world.rank, variant.workers, group=group)
     world.barrier()
     try:
@@ -261,7 +261,7 @@ def _compute_seconds(settings: Settings, worker: int) -> list[float]:
 def row_of(
     name: str, variant: Variant, traces: Sequence[Trace], settings: Settings, samples_of_all_reduce: int | None
 ) -> ExchangeRow:
-    """Return the row of a run from what its ranks did."""
+    """Return the row of a run, given the traces of its ranks."""
     formula = variant.formula(_ELEMENTS)
     first = traces[0]
     model_s = None
@@ -308,15 +308,15 @@ def _samples(variant: Variant, traces: Sequence[Trace], reached: int) -> int:
 
 
 def lines_of(rows: Sequence[ExchangeRow]) -> list[str]:
-    """Return the table, and what its star means."""
+    """Return the table, and the meaning of its star."""
     lines = table_lines(rows, _COLUMNS)
     if any(row.ranks_exceed_cores for row in rows):
-        lines.append(f"* more ranks than the {available_cores()} cores: its times say nothing")
+        lines.append(f"* has more ranks than the {available_cores()} cores, so its times are meaningless")
     return lines
 
 
 def _above_zero(name: str, text: str) -> float:
-    """Return an option's number. Raises ConfigError unless it is above 0."""
+    """Return the number given to an option. Raises ConfigError unless it is above 0."""
     try:
         number = float(text)
     except ValueError:
@@ -327,15 +327,16 @@ def _above_zero(name: str, text: str) -> float:
 
 
 add_arguments, run = command(
-    measure, ("--steps", 60, "steps of each worker"), ("--compute-ms", 5, "sleep of a step, which stands for work"),
+    measure, ("--steps", 60, "steps of each worker"),
+    ("--compute-ms", 5, "milliseconds that each step sleeps, in place of computation"),
     more=[
         option(
             "--mbit", type=partial(_above_zero, "--mbit"), metavar="B",
-            help="megabits a second between two virtual hosts (default: one host, no limit); needs root",
+            help="megabits per second between two virtual hosts (default: one host, no limit); needs root",
         ),
         option(
             "--latency-ms", type=partial(_above_zero, "--latency-ms"), metavar="L",
-            help="one-way latency between two virtual hosts in milliseconds; needs root",
+            help="one-way latency between two virtual hosts, in milliseconds; needs root",
         ),
     ],
     seeds="samples and slow steps",

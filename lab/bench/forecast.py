@@ -1,4 +1,4 @@
-"""`bertbench lab forecast`: errors of forecasts of published results, each by a calibration without it."""
+"""`bertbench lab forecast`: list forecast errors for published results, each left out of its own calibration."""
 
 import argparse
 from statistics import median
@@ -14,7 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Forecast published results, each by a calibration without it, and print the errors."""
+    """Forecast published results, each by a calibration that leaves it out, and print the errors."""
     comparisons = leave_out("row")
     other_a100s = other_results("a100")
     left_out = {}
@@ -33,12 +33,12 @@ def run(arguments: argparse.Namespace) -> int:
         "systems": [_comparison(comparison) for comparison in comparisons],
         "others": [_comparison(comparison) for comparison in other_a100s],
     }
-    lines = ["each forecast without its own row:", *map(_line, comparisons)]
-    lines += ["other A100s, as if DGX A100:", *map(_line, other_a100s)]
-    lines.append(f"{len(comparisons)} results, errors of forecasts without")
+    lines = ["each result, by a calibration that leaves it out:", *map(_line, comparisons)]
+    lines += ["other A100s, forecast as if they were a DGX A100:", *map(_line, other_a100s)]
+    lines.append(f"errors for {len(comparisons)} results, by calibrations that leave out")
     lines += errors_lines
     held_out = f"{in_range} of {len(comparisons)} held-out results"
-    lines.append(f"  the 90 % interval of the other rows' errors covered {held_out}")
+    lines.append(f"  the 90 % interval of the other results' errors covered {held_out}")
     emit(arguments.json, content, *lines)
     return 0
 

@@ -1,7 +1,7 @@
-"""Run `gpu_check.sh`: every check that needs a GPU, part by part, reported as one JSON file and one page.
+"""Run `gpu_check.sh`: every check that needs a GPU, part by part, with a report as a JSON file and a page.
 
-It needs torch, numpy, h5py and pytest. The report is written after every result, so a kill loses none. On a machine
-without a GPU each part runs in small, or up to the device, so the check ends there too.
+It needs torch, numpy, h5py and pytest. The report is written after every result, so no result is lost if the check is
+killed. Without a GPU, each part runs at a small size, or until it needs the GPU, so that the check ends there too.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from lab.bench.gpu.parts import GROUPS, PARTS, CheckPart
 from lab.bench.gpu.report import Report
 
 _NO_GPU = "found no GPU"
-"""What a command's last line says on a machine without a GPU."""
+"""The last line of a command contains this on a machine without a GPU."""
 
 
 def main(words: list[str]) -> int:
@@ -27,12 +27,12 @@ def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser("gpu_check.sh", description=__doc__)
     parser.add_argument(
         "--only", metavar="A,B", default=",".join(GROUPS),
-        help=f"parts, or groups of them: {'; '.join(f'{group}: {_list(parts)}' for group, parts in GROUPS.items())} "
+        help=f"parts, or groups of parts: {'; '.join(f'{group}: {_list(parts)}' for group, parts in GROUPS.items())} "
         "(default: all)",
     )  # fmt: skip
     parser.add_argument(
         "--out", type=Path, default=Path("runs/gpu_check"), metavar="FOLDER",
-        help="folder for gpu_check.json and gpu_check.html, which keep the parts of earlier commands "
+        help="folder for gpu_check.json and gpu_check.html, which keep the results of earlier commands "
         "(default runs/gpu_check)",
     )  # fmt: skip
     arguments = parser.parse_args(words)
@@ -55,7 +55,7 @@ def _list(names: tuple[str, ...] | list[str]) -> str:
 
 
 def run_part(part: CheckPart, report: Report) -> str:
-    """Run one part in its own process, killed with all its children at its time limit; return how it ended."""
+    """Run one part in its own process, and kill it with all its children at its time limit; return how it ended."""
     began = time.monotonic()
     report.begin(part)
     ended = run_within(
@@ -65,18 +65,18 @@ def run_part(part: CheckPart, report: Report) -> str:
 
 
 def _judged(report: Report, part: CheckPart, ended: CommandEnd) -> tuple[str, str]:
-    """Return a part's status and the reason for it."""
+    """Return the status of a part and the reason for it."""
     rows, last = report.rows(part), f": {ended.last}" if ended.last else ""
     verdicts = [row["holds"] for row in rows if "holds" in row]
     if ended.code is None:
-        return "failed", f"exceeded its {part.limit_s} s"
+        return "failed", f"exceeded its limit of {part.limit_s} s"
     if not torch.cuda.is_available() and ended.code == 2 and _NO_GPU in last:
         return "not reached", "needs a GPU"
     if ended.code and all(verdicts):
         return "failed", f"ended with {ended.code}{last}"
     if not verdicts:
         unfit = next((row["not_reached"] for row in rows if "not_reached" in row), None)
-        return ("not reached", unfit) if unfit else ("failed", f"found nothing{last}")
+        return ("not reached", unfit) if unfit else ("failed", f"gave no result{last}")
     return ("held", "") if all(verdicts) else ("failed", report.broken(part))
 
 

@@ -1,7 +1,8 @@
-"""Run a bench: alternate its configurations, then the table, the JSON and the record.
+"""Run a bench: alternate its configurations, then print a table or JSON and write a record.
 
-A bench is a module with options and a `measure` that names configurations, sizes and units; its last line makes it a
-command of `bertbench lab`. A configuration is a function of the round's number: what is timed, or what times itself.
+A bench is a module with options, and with a function `measure` that names configurations, sizes and units. Its last
+line makes it a command of `bertbench lab`. A configuration is a function that takes the round's number; it is timed, or
+it times itself.
 """
 
 import argparse
@@ -32,26 +33,26 @@ from bertbench.machine.provenance import provenance
 Name = TypeVar("Name", bound=Hashable)
 Answer = TypeVar("Answer")
 Number = tuple[str, int | None, str]
-"""An option that takes a whole number of at least 1: its name, default and help."""
+"""An option whose value is a whole number of at least 1: its name, default and help."""
 
 Adder = Callable[[argparse.ArgumentParser], None]
-"""What adds options to a parser."""
+"""Adds options to a parser."""
 Command = tuple[Adder, Callable[[argparse.Namespace], int]]
-"""`add_arguments` and `run`, which a command's module has."""
+"""The functions `add_arguments` and `run` of a command's module."""
 
 CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
 class BenchResult:
-    """What a bench found."""
+    """The result of a bench."""
 
     content: object
-    """What --json prints."""
+    """The content that --json prints."""
     lines: Sequence[str]
-    """What is printed otherwise."""
+    """The lines that are printed without --json."""
     more: Mapping[str, object] = field(default_factory=dict)
-    """What only the record keeps."""
+    """Content that only the record contains."""
     code: int = 0
 
 
@@ -61,9 +62,9 @@ def command(
     more: Sequence[Adder] = (),
     seeds: str = "",
 ) -> Command:
-    """Return the command of a bench; `seeds` says what --seed seeds, if it has one.
+    """Return the command of a bench; `seeds` says what --seed determines, None if there is no such option.
 
-    `measure` returns None on a machine that can't run it, after a message that says why.
+    On a machine that can't run it, `measure` prints a message that says why, and returns None.
     """
 
     def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -76,12 +77,12 @@ def command(
             parser.add_argument("--seed", type=seed, default=1, metavar="N", help=f"seed of {seeds} (default 1)")
         parser.add_argument(
             "--record", type=Path, metavar="FILE",
-            help="also write numbers, table, machine and commit, for results/bench/",
+            help="also write a record for results/bench/: numbers, table, machine and commit",
         )  # fmt: skip
 
     def run(arguments: argparse.Namespace) -> int:
         if getattr(arguments, "device", None) == "cuda" and not torch.cuda.is_available():
-            raise ConfigError("--device cuda: found no GPU that torch can use; leave --device out")
+            raise ConfigError("--device cuda: found no GPU that torch can use; leave out --device")
         with Progress() as progress:
             measurement = measure(arguments, progress)
         if measurement is None:
@@ -97,7 +98,7 @@ def command(
 
 
 def option(*names: str, **settings: Any) -> Adder:
-    """Return what adds an option, given as to `add_argument`."""
+    """Return a function that adds an option; the arguments are those of `add_argument`."""
     return methodcaller("add_argument", *names, **settings)
 
 
@@ -107,12 +108,12 @@ def add_device(parser: argparse.ArgumentParser) -> None:
 
 
 def machine_name(device: torch.device) -> str:
-    """Return the name of the GPU or of the processor."""
+    """Return the name of the GPU or processor."""
     return torch.cuda.get_device_name() if device.type == "cuda" else processor()
 
 
 def _record(found: BenchResult) -> dict[str, object]:
-    """Return what --record writes: the command without --record, --out and --json, its origin, the results."""
+    """Return the content that --record writes: the command without --record, --out and --json, its origin, results."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--record")
     parser.add_argument("--out")
@@ -127,17 +128,17 @@ def _record(found: BenchResult) -> dict[str, object]:
     }
 
 
-def in_turns(
+def alternate(
     configurations: Mapping[Name, Callable[[int], Answer]],
     rounds: int,
     warm_up: int = 0,
     progress: Progress | None = None,
     what: str = "",
 ) -> dict[Name, list[Answer]]:
-    """Call each configuration once a round, in reverse order in every other round.
+    """Call each configuration once in every round, in reverse order in every other round.
 
-    Returns all answers without those of `warm_up`. Alternation lets the machine's other work and its drift affect all
-    configurations alike.
+    Return all answers except those of the `warm_up` rounds. Because configurations alternate, other work and drift of
+    the machine affect all of them alike.
     """
     answers: dict[Name, list[Answer]] = {name: [] for name in configurations}
     total = warm_up + rounds
@@ -158,7 +159,7 @@ def in_turns(
 
 
 def milliseconds(take: Callable[[], object], device: torch.device = CPU) -> float:
-    """Return how long a call and its work on the device take."""
+    """Return the time that a call takes, including its work on the device."""
     wait_for_device(device)
     began = time.perf_counter()
     take()
@@ -167,29 +168,30 @@ def milliseconds(take: Callable[[], object], device: torch.device = CPU) -> floa
 
 
 class MedianRatio(NamedTuple):
-    """A quotient with its 95 % interval; None where too few measurements give none."""
+    """A ratio with its 95 % interval; the ends are None if there are too few measurements."""
 
     ratio: float
     low: float | None = None
     high: float | None = None
 
     def __str__(self) -> str:
-        """Return ratio and interval."""
+        """Return the ratio and its interval as text."""
         return f"{self.ratio:.2f} x" + ("" if self.low is None else f" ({self.low:.2f} to {self.high:.2f})")
 
 
 def paired_ratio(dividends: Sequence[float], divisors: Sequence[float]) -> MedianRatio:
-    """Return the median of dividends over divisors, measured in pairs, one of each in a round, by the sign test."""
+    """Return the median ratio of pairs, one of each round, with its interval by the sign test."""
     ratios = [dividend / divisor for dividend, divisor in zip(dividends, divisors, strict=True)]
     return MedianRatio(*median_interval(ratios))
 
 
 def median_interval(values: Sequence[float], tests: int = 1) -> tuple[float, float | None, float | None]:
-    """Return a median and its interval by the sign test, to four digits; None for the ends with too few values.
+    """Return a median and its interval by the sign test, to four digits; the ends are None if there are too few values.
 
-    The intervals of `tests` medians hold together with 95 % (Bonferroni); one takes at least 6 values.
+    The intervals of `tests` medians all hold with a probability of 95 % (Bonferroni). One interval needs at least 6
+    values.
     """
-    from scipy import stats  # noqa: PLC0415 - takes half a second; a bench's processes don't need it
+    from scipy import stats  # noqa: PLC0415 - takes half a second, and the processes of a bench don't need it
 
     rounded = [round(value, 4) for value in values]
     interval = stats.quantile_test(rounded, p=0.5).confidence_interval(1 - 0.05 / tests)
@@ -198,10 +200,10 @@ def median_interval(values: Sequence[float], tests: int = 1) -> tuple[float, flo
 
 
 def table_lines(rows: Sequence[object], columns: Mapping[str, str]) -> list[str]:
-    """Return a head and a line a row; a column maps its head to a format of the row `0`, as in `{0.name}`.
+    """Return a table: a line of heads, and a line for each row.
 
-    The columns before the first number, whose format has a colon, are aligned to the left; a number that is None is
-    shown as -.
+    `columns` maps a head to a format of the row, which is called 0, as in `{0.name}`. A format with a colon means a
+    number. Columns before the first number are aligned to the left. A number that is None is shown as -.
     """
     forms = list(columns.values())
     left = len([*takewhile(lambda form: ":" not in form, forms)])
@@ -214,5 +216,5 @@ def table_lines(rows: Sequence[object], columns: Mapping[str, str]) -> list[str]
 def _cell(form: str, row: object) -> str:
     try:
         return form.format(row)
-    except TypeError:  # None takes no format of numbers
+    except TypeError:  # None can't be formatted as a number
         return "-"

@@ -1,12 +1,12 @@
-"""`lab ideas`: time the ideas of a CPU's step that another processor might decide otherwise, beside plain code.
+"""`lab ideas`: compare optimizations of a CPU's step with plain torch code, if their gain depends on the processor.
 
-The plain alternative is torch's own operator, used as well as it can be. Ideas that compute or send less on any
-processor aren't timed: heads on masked tokens, a last layer of what they read, one gradient of the words, sums in
-shared memory; nor are those that a run itself measures, number format and library of products. Both sides compute the
-same function of the same inputs, forward and backward, on one thread; medians count.
+The plain alternative is torch's own operator, used as well as possible. Optimizations that compute or send less on
+every processor aren't timed: heads that read masked tokens only, a last layer that returns only those, one gradient for
+the word embeddings, sums in shared memory. Neither are choices that a run itself measures: number format and library of
+products. Both sides compute the same function of the same inputs, forward and backward, on one thread. Medians count.
 
-Our loops in C++ stay only where they win, and processors and torch's releases disagree: a loss of our own was 1.13 x
-as fast as torch's on an Intel Xeon and 0.77 x on an AMD EPYC, and is torch's now. The command stays for the next ones.
+Our loops in C++ are kept only if they are faster, and that depends on processors and torch's releases. A loss function
+of our own was 1.13 x as fast as torch's on an Intel Xeon, but 0.77 x as fast on an AMD EPYC, so torch's is used now.
 """
 
 import argparse
@@ -33,12 +33,12 @@ from bertbench.model.sequences import Sequences
 from bertbench.model.shape import SHAPES, BertShape
 from bertbench.optim.muon import orthogonalize
 from lab.bench.batches import wikipedia_batches
-from lab.bench.harness import BenchResult, command, in_turns, milliseconds, paired_ratio, table_lines
+from lab.bench.harness import BenchResult, alternate, command, milliseconds, paired_ratio, table_lines
 
 _RATE = 0.1  # BERT's dropout
 _TOLERANCE = 1e-4  # allowed difference in fp32: absolute, and as a share of an element
 _COLUMNS = {
-    "idea": "{0[idea]}", "plain": "{0[plain]}", "ms": "{0[plain_ms]:,.4g}", "ours, ms": "{0[ours_ms]:,.4g}",
+    "idea": "{0[idea]}", "plain": "{0[plain]}", "plain ms": "{0[plain_ms]:,.4g}", "ours ms": "{0[ours_ms]:,.4g}",
     "ratio": "{0[ratio]:.2f} x", "95 %": "{0[ratio_low]:.2f} to {0[ratio_high]:.2f}", "size": "{0[size]}",
 }  # fmt: skip
 
@@ -51,22 +51,22 @@ class Trial:
     """An idea and its plain alternative."""
 
     plain: str
-    """The alternative in words."""
+    """A description of the plain alternative."""
     size: str
     sides: tuple[Side, Side]
-    """Plain, ours."""
+    """The plain function and ours."""
     comparable: bool = True
-    """Whether results agree; masks of dropout can't, nor sums in bf16: tests of them check both."""
+    """Whether results must agree. Results with dropout or in bf16 can't agree exactly; tests check them separately."""
 
 
 @dataclass(frozen=True)
 class TrialInputs:
-    """What the trials compute on."""
+    """The inputs of the trials."""
 
     shape: BertShape
     seed: int
     sequences: int = 4
-    """In a batch of Wikipedia's lengths."""
+    """The number of sequences in a batch of Wikipedia's lengths."""
 
     def batch(self) -> Batch:
         """Return a batch of random tokens."""
@@ -82,7 +82,7 @@ Trials = Iterator[Trial]
 def measure(arguments: argparse.Namespace, progress: Progress) -> BenchResult:
     """Return the rows of all ideas."""
     torch.set_num_threads(1)
-    keep_freed_memory()  # a run does the same
+    keep_freed_memory()  # as in a run
     setting = TrialInputs(SHAPES["medium"], arguments.seed)
     rows = []
     for number, name in enumerate(IDEAS):
@@ -93,13 +93,13 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> BenchResult:
 
 
 def rows_of_idea(name: str, setting: TrialInputs, rounds: int) -> list[dict[str, Any]]:
-    """Return an idea's rows."""
+    """Return the rows of an idea."""
     torch.manual_seed(setting.seed)
     return [{"idea": name, **timed_pair(trial, rounds)} for trial in IDEAS[name](setting)]
 
 
 def timed_pair(trial: Trial, rounds: int) -> dict[str, Any]:
-    """Time both sides `rounds` times, after one round that warms up. Raises AssertionError if results disagree."""
+    """Time both sides `rounds` times, after a warm-up round. Raises AssertionError if the results disagree."""
     if trial.comparable:
         plain, ours = (side() for side in trial.sides)
         torch.testing.assert_close(ours, plain, rtol=_TOLERANCE, atol=_TOLERANCE)
@@ -107,7 +107,7 @@ def timed_pair(trial: Trial, rounds: int) -> dict[str, Any]:
     def timed(side: Side, _: int) -> float:
         return milliseconds(side)
 
-    times = in_turns({place: partial(timed, side) for place, side in enumerate(trial.sides)}, rounds, warm_up=1)
+    times = alternate({place: partial(timed, side) for place, side in enumerate(trial.sides)}, rounds, warm_up=1)
     plain_times, our_times = times.values()
     ratio = paired_ratio(plain_times, our_times)
     return {
@@ -126,7 +126,7 @@ def _size_of(text: str, batch: Batch) -> str:
 
 
 def attention_trials(setting: TrialInputs) -> Trials:
-    """Compute attention head by head in the cache; without dropout, as in evaluation, torch's is fused."""
+    """Compare attention head by head in the cache; without dropout, as in evaluation, torch's is fused."""
     kinds = [(_RATE, torch.float32), (0.0, torch.float32)]
     if onednn_multiplies(torch.bfloat16):
         kinds.append((_RATE, torch.bfloat16))
@@ -135,7 +135,7 @@ def attention_trials(setting: TrialInputs) -> Trials:
 
 
 def norm_trials(setting: TrialInputs) -> Trials:
-    """Compute dropout by a hash, the residual and LayerNorm in one loop."""
+    """Compare one loop that computes dropout by a hash, the residual and LayerNorm."""
     batch, width = setting.batch(), setting.shape.hidden_size
     hidden_TD, residual_TD, gradient_TD = torch.randn(3, len(batch.tokens_T), width)
     add_norm = loops.AddNorm(width)
@@ -149,8 +149,8 @@ def norm_trials(setting: TrialInputs) -> Trials:
 
 
 def orthogonalization_trials(setting: TrialInputs) -> Trials:
-    """Orthogonalize small matrices for Muon in the cache."""
-    del setting  # the demo's size: larger ones than 512 x 512 are torch's
+    """Compare Muon's orthogonalization of small matrices in the cache."""
+    del setting  # uses the demo's size; for matrices larger than 512 x 512, a run uses torch's products
     matrices_BMN = torch.randn(8, 128, 128)
 
     def ours() -> Tensors:
@@ -161,7 +161,7 @@ def orthogonalization_trials(setting: TrialInputs) -> Trials:
 
 
 def torch_attention(qkv_T3HK: Tensor, sequences: Sequences, dropout: float) -> Tensor:
-    """Compute `cpu_attention` by torch's operator, once for neighbouring sequences of one length."""
+    """Compute the same as `cpu_attention` by torch's operator, called once for neighbouring sequences of one length."""
     contexts = []
     by_length = qkv_T3HK.split([group.sequences * group.length for group in sequences.groups])
     for group, part_N3HK in zip(sequences.groups, by_length, strict=True):
@@ -186,7 +186,7 @@ def _attention(setting: TrialInputs, rate: float, dtype: torch.dtype) -> Trial:
 
 
 def _results(output: Tensor, source: Tensor, gradient: Tensor) -> Tensors:
-    """Return an output and the gradient of what it was computed from."""
+    """Return an output and the gradient of its input."""
     return output.detach(), *torch.autograd.grad(output, source, gradient)
 
 

@@ -14,19 +14,19 @@ from lab.kernels.absent_gpu import GPUS, check_triton
 from lab.kernels.certificate import certificate
 from lab.kernels.step import PIECES, TOKENS
 
-_FEWEST = 1_024  # below, the compiler writes kernels for smaller sizes than a GPU's batches
+_FEWEST = 1_024  # for fewer tokens, the compiler generates other kernels than for a GPU's batches
 _FIELDS = ("arch", "piece", "kernels", "launches", "megabytes", "registers_max", "spill_bytes")
 _CHANGED_BY_FP8 = ("attention", "layer")  # a layer can't be counted without attention
 _COLUMNS = {
     "arch": "{0.arch}", "piece": "{0.piece}", "Triton kernels": "{0.kernels:,}", "launches": "{0.launches:,}",
     "MB": "{0.megabytes:,.0f}", "without products": "{0.megabytes_beside_products:,.0f}",
-    "registers a thread": "{0.registers_max:}", "shared bytes": "{0.shared_bytes_max:,}",
+    "registers/thread": "{0.registers_max:}", "shared bytes": "{0.shared_bytes_max:,}",
     "spilled bytes": "{0.spill_bytes:}",
 }  # fmt: skip
 
 
 def measure(arguments: argparse.Namespace, _: Progress) -> BenchResult:
-    """Generate, count and compile; the exit code is 1 if a budget is broken."""
+    """Generate, count and compile the kernels; the exit code is 1 if a budget is exceeded."""
     archs = _architectures(arguments.arch, arguments.precision)
     if arguments.tokens < _FEWEST:
         raise ConfigError(f"--tokens {arguments.tokens}: expected at least {_FEWEST:,}")
@@ -53,14 +53,14 @@ def measure(arguments: argparse.Namespace, _: Progress) -> BenchResult:
 
 
 def _architectures(asked: str | None, precision: PrecisionName) -> list[str]:
-    """Return the architectures asked for, or all that have the format. Raises ConfigError for one that lacks it."""
+    """Return the given architectures, or all that support the format. Raises ConfigError for one that doesn't."""
     able = list(GPUS)
     if precision == "fp8":
         able = [arch for arch, gpu in GPUS.items() if gpu.capability >= FP8_CAPABILITY]
     archs = words_of(asked or ",".join(able), "--arch", GPUS)
     for arch in archs:
         if arch not in able:
-            raise ConfigError(f"--precision fp8: {arch} has none; give --arch {','.join(able)}, or --precision bf16")
+            raise ConfigError(f"--precision fp8: {arch} has no fp8; give --arch {','.join(able)}, or --precision bf16")
     return archs
 
 
@@ -69,7 +69,7 @@ add_arguments, run = command(
     more=[
         option(
             "--arch", metavar="A,B",
-            help=f"of {', '.join(GPUS)}: A100, H100 and H200, B200 (default: all that have the format)",
+            help=f"some of {', '.join(GPUS)}: A100, H100 and H200, B200 (default: all that support the format)",
         ),
         option(
             "--residual", choices=("fp32", "bf16"), default="fp32",
@@ -77,7 +77,7 @@ add_arguments, run = command(
         ),
         option(
             "--precision", choices=("bf16", "fp8"), default="bf16",
-            help="like precision.compute; fp8 counts the layer alone, which it changes (default bf16)",
+            help="like precision.compute; with fp8, only the layer is counted, which it changes (default bf16)",
         ),
         option("--optimizer", choices=("torch", "triton"), default="torch", help="like optimizer.impl (default torch)"),
     ],

@@ -1,7 +1,7 @@
-"""`lab links`: compare methods of training over a slow link, by time to the target or by samples a second.
+"""`lab links`: compare methods of training over a slow link, by time to the target or by samples per second.
 
-Two ranks on two virtual hosts do whole runs of a system, one for each method and link: evaluations, log and metrics as
-in any run. Times run from run_start to run_stop.
+Two ranks on two virtual hosts do whole runs of a system, one for each method and link, with evaluations, log and
+metrics as in any run. Times are from run_start to run_stop.
 """
 
 import argparse
@@ -30,14 +30,14 @@ WAYS: dict[str, tuple[str, ...]] = {
     "topk": ("communication.compression=topk",),
     "delayed": ("sync.method=delayed",),
     "local_sgd": ("sync.method=local_sgd",),
-    # with the 0.7 and 0.9 of long runs it misses the study's target, which is about ten outer steps away
+    # with 0.7 and 0.9, as in long runs, it misses the study's target, which it should reach in about ten outer steps
     "diloco": ("sync.method=diloco", "sync.outer_learning_rate=0.8", "sync.outer_momentum=0.2"),
 }
-"""By name: settings that override the system's."""
+"""For each method, the settings that override the system's."""
 _COLUMNS = {
-    "Mbit/s": "{0[0].mbit:g}", "latency ms": "{0[0].latency_ms:g}", "way": "{0[0].way}",
+    "Mbit/s": "{0[0].mbit:g}", "latency ms": "{0[0].latency_ms:g}", "method": "{0[0].way}",
     "samples/s": "{0[0].samples_per_s:,.0f}", "samples to target": "{0[1]:,}", "seconds to target": "{0[2]:,.1f}",
-    "times every_step": "{0[3]:.2f}",
+    "speed / every_step": "{0[3]:.2f}",
 }  # fmt: skip
 
 
@@ -48,18 +48,18 @@ class LinkRow:
     way: str
     mbit: float
     latency_ms: float
-    """One way."""
+    """One-way latency."""
     samples_per_s: float
-    """Rate over the whole run; with a fixed number of steps, without its evaluation."""
+    """The rate over the whole run; with a fixed number of steps, without the evaluation."""
     samples: int
     reached: bool
-    """Whether the run reached its target; never with a fixed number of steps."""
+    """Whether the run reached its target; always false with a fixed number of steps."""
     seconds: float
-    """From run_start to run_stop; with a fixed number of steps, without the final evaluation."""
+    """The time from run_start to run_stop; with a fixed number of steps, without the final evaluation."""
 
 
 def measure(arguments: argparse.Namespace, progress: Progress) -> BenchResult | None:
-    """Run every method over every link; needs root."""
+    """Run every method over every link; this needs root."""
     mbits = _numbers("--mbit", arguments.mbit, 0)
     latencies_ms = _numbers("--latency-ms", arguments.latency_ms, -1)
     if reason := network_obstacle() or (delay_line.missing_device() if any(latencies_ms) else None):
@@ -81,8 +81,8 @@ def _system(arguments: argparse.Namespace, way: str) -> System:
         system = load_system(arguments.system, (*settings, *steps_only(arguments.steps, system.global_batch_size)))
     if system.world_size != RANKS or system.launch.device != "cpu":
         raise ConfigError(
-            f"{system.name}: found {system.world_size} ranks on {system.launch.device}, expected {RANKS} on cpu, one "
-            "for each virtual host; choose another --system"
+            f"{system.name}: found {system.world_size} ranks on {system.launch.device}, expected {RANKS} on cpu (one "
+            "for each virtual host); choose another --system"
         )
     open_data(system)
     return system
@@ -111,9 +111,9 @@ def _on_rank(
 
 
 def links_table(rows: Sequence[LinkRow]) -> list[str]:
-    """Return a head and a line a run; the last column is the speed relative to every_step on the same link.
+    """Return a table with a line for each run; the last column is the speed relative to every_step on the same link.
 
-    It has none where only one of the two reached the target. Without targets, all runs have the same samples.
+    It is empty if only one of the two runs reached the target. Without targets, all runs have the same samples.
     """
     plain = {(row.mbit, row.latency_ms): row for row in rows if row.way == EVERY_STEP}
     lines = []
@@ -127,24 +127,24 @@ def links_table(rows: Sequence[LinkRow]) -> list[str]:
 
 
 def _numbers(option: str, text: str, above: float) -> list[float]:
-    """Return an option's list of numbers. Raises ConfigError unless all are above `above`."""
+    """Return the list of numbers given to an option. Raises ConfigError unless all are above `above`."""
     try:
         numbers = [float(part) for part in text.split(",")]
     except ValueError:
         numbers = [above]
     if not all(above < number < math.inf for number in numbers):
-        raise ConfigError(f"{option} {text}: expected numbers above {above:g} with commas between them, such as 10,100")
+        raise ConfigError(f"{option} {text}: expected numbers above {above:g}, separated by commas, such as 10,100")
     return numbers
 
 
 add_arguments, run = command(
-    measure, ("--steps", None, "time N steps of each instead of training to the target"),
+    measure, ("--steps", None, "time N steps of each method instead of training to the target"),
     more=[
         add_system_arguments,
         option("--system", default="cpu_study", metavar="S", help=f"{SYSTEM_HELP} of two CPU ranks (cpu_study)"),
         option(
             "--mbit", default="10,100,1000", metavar="B,...",
-            help="bandwidths in megabits a second (default 10,100,1000)",
+            help="bandwidths in megabits per second (default 10,100,1000)",
         ),
         option("--latency-ms", default="0", metavar="L,...", help="one-way latencies in milliseconds (default 0)"),
     ],

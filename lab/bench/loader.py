@@ -1,6 +1,7 @@
-"""`lab loader`: compare the rates at which ours and Hugging Face datasets fill unpadded batches, on one core.
+"""`lab loader`: compare the rates at which our loader and Hugging Face datasets fill unpadded batches, on one core.
 
-All readers load the same samples, of Wikipedia's lengths, in the same order, into the same `Batch`; medians count.
+All readers load the same samples, which have Wikipedia's lengths, in the same order, into the same `Batch`. Medians
+count.
 """
 
 import argparse
@@ -25,7 +26,7 @@ from bertbench.data.store.dataset import Dataset
 from bertbench.data.store.shards import write_split
 from bertbench.loading.batch import SampleCheck, batch_of, gather
 from bertbench.machine.processor import processor
-from lab.bench.harness import BenchResult, command, in_turns, table_lines
+from lab.bench.harness import BenchResult, alternate, command, table_lines
 
 _BATCH = 48
 SAMPLES = 40_000  # 31 MB
@@ -48,7 +49,7 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> BenchResult:
 
 
 def _rates(folder: Path, seed: int, progress: Progress) -> list[dict[str, Any]]:
-    """Read every format, interleaved; report a missing baseline and skip it."""
+    """Read every format in interleaved rounds; report and skip a baseline that isn't installed."""
     torch.set_num_threads(1)
     content = wikipedia_like(SAMPLES, seed)
     split = write_split(folder / "train", content.split(8_192), -(-SAMPLES // _SHARDS))
@@ -63,14 +64,14 @@ def _rates(folder: Path, seed: int, progress: Progress) -> list[dict[str, Any]]:
     else:
         progress.message("Hugging Face datasets is not installed (`make setup` installs it): skipped")
     ids = permuted(np.arange(SAMPLES), SAMPLES, seed)
-    rates = in_turns(
+    rates = alternate(
         {name: partial(_rate, reader, ids) for name, reader in readers.items()}, _ROUNDS, progress=progress
     )
     return [{"name": name, "samples_per_s": statistics.median(values)} for name, values in rates.items()]
 
 
 def _rate(reader: Reader, ids: Ids, _: int) -> float:
-    """Return samples a second over whole batches for `ROUND_S` seconds."""
+    """Read whole batches for `ROUND_S` seconds; return the samples per second."""
     in_batches = len(ids) // _BATCH * _BATCH
     done = 0
     seconds = 0.0
@@ -85,7 +86,7 @@ def _rate(reader: Reader, ids: Ids, _: int) -> float:
 
 
 def arrow_reader(content: Columns) -> Reader:
-    """Read Hugging Face datasets over Arrow, a batch of rows at a time as numpy."""
+    """Return a reader of Hugging Face datasets in Arrow, which reads a batch of rows at a time as numpy."""
     from datasets import Dataset as ArrowDataset  # noqa: PLC0415 - an optional baseline
 
     tokens, masked = np.cumsum(content.lengths)[:-1], np.cumsum(content.masked)[:-1]

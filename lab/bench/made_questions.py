@@ -1,8 +1,8 @@
-"""Make questions in the form of SQuAD 2.0 from word lists of ours, for runs without SQuAD's own files.
+"""Make questions in the format of SQuAD 2.0 from our own word lists, for runs without SQuAD's files.
 
-A context tells a few things about a person in random order, each by one sentence. A question asks for one of them;
-if the context doesn't tell it, the question has no answer. A small model learns from a thousand of them which words
-answer which question.
+A context states a few facts about a person in random order, one in each sentence. A question asks for one fact. If the
+context doesn't state it, the question has no answer. From a thousand questions, a small model learns which words answer
+which question.
 """
 
 import json
@@ -16,7 +16,7 @@ _NAMES = ("Ada", "Ben", "Cleo", "Dan", "Eva", "Finn", "Gus", "Hana", "Ivo", "Jo"
 
 
 class _Topic(NamedTuple):
-    """One kind of thing that a context may tell."""
+    """One kind of fact that a context may state."""
 
     sentence: str
     question: str
@@ -34,7 +34,7 @@ _ASIDES = ("It is late in the year and the days are short.", "The lamps are lit.
 
 
 def write_questions(folder: Path, seed: int, train: int = 960, dev: int = 160) -> tuple[Path, Path, Path]:
-    """Write questions to train on, others to answer, and a vocabulary of their words; return the three paths."""
+    """Write training questions, questions to answer, and a vocabulary of their words; return the three paths."""
     random = Random(seed)
     paths = []
     texts: list[str] = []
@@ -51,7 +51,7 @@ def write_questions(folder: Path, seed: int, train: int = 960, dev: int = 160) -
 
 
 def _paragraph(random: Random, name: str) -> dict[str, Any]:
-    """Return a context with one question; one of three has no answer."""
+    """Return a context with one question; one in three questions has no answer."""
     person = random.choice(_NAMES)
     topics = random.sample(_TOPICS, 4)
     asked, *others = topics

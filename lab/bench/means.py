@@ -1,4 +1,4 @@
-"""Means of a few measurements with their 95 % intervals, by Student's t."""
+"""Compute means of a few measurements and their 95 % intervals, by Student's t."""
 
 import math
 import statistics
@@ -10,7 +10,7 @@ CONFIDENCE = 0.95
 
 
 def t_quantile(values: int) -> float:
-    """Return by how many standard errors the interval of a mean of `values` values reaches to either side."""
+    """Return half the width of the interval of a mean of `values` values, in standard errors."""
     return float(special.stdtrit(values - 1, (1 + CONFIDENCE) / 2))
 
 
@@ -22,7 +22,7 @@ def half_interval(values: Sequence[float]) -> float | None:
 
 
 def geometric_mean(ratios: Sequence[float]) -> tuple[float | None, float | None, float | None]:
-    """Return the geometric mean of ratios and its 95 % interval; None where there are too few."""
+    """Return the geometric mean of ratios and its 95 % interval; None if there are too few ratios."""
     if not ratios:
         return None, None, None
     logs = [math.log(ratio) for ratio in ratios]

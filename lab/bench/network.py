@@ -1,7 +1,7 @@
-"""Simulate two hosts on one machine: a process in a network namespace each, joined by a limited, delayed virtual cable.
+"""Simulate two hosts on one machine: network namespaces, connected by a virtual cable with limited rate and a delay.
 
-The namespaces have no name: when their processes end, for any reason, the kernel removes them and the cable. Needs
-Linux, root, and iproute2's `ip` and `tc`.
+The namespaces have no names, so the kernel removes them and the cable when their processes end for any reason. This
+needs Linux, root, and `ip` and `tc` from iproute2.
 """
 
 import ctypes
@@ -20,7 +20,7 @@ from torch import multiprocessing
 from bertbench.distributed.spawn import on_ranks
 from lab.bench.delay_line import MTU, open_device, relay
 
-_CLONE_NEWNET = 0x40000000  # os.unshare comes with Python 3.12
+_CLONE_NEWNET = 0x40000000  # os.unshare exists since Python 3.12
 DEVICE = "bench0"
 _ADDRESSES = ("10.77.0.1", "10.77.0.2")
 _PORT = 29500  # always free: the namespace has no other processes
@@ -43,9 +43,10 @@ def on_two_hosts(
 ) -> Any:
     """Call function(world, *arguments) on CPU ranks of two virtual hosts, and return rank 0's result.
 
-    `hosts` has each rank's host, 0 for rank 0 and 1 for another. Packets take `latency_ms` from one host to the other.
+    `hosts` holds the host of each rank, 0 or 1; rank 0 must be on host 0. Packets take `latency_ms` from one host to
+    the other.
     """
-    os.environ["TORCH_CPP_LOG_LEVEL"] = "ERROR"  # read when ranks load torch; stops warnings of hosts without names
+    os.environ["TORCH_CPP_LOG_LEVEL"] = "ERROR"  # read when ranks load torch; silences warnings about unnamed hosts
     context = multiprocessing.get_context("spawn")
     founders = context.SimpleQueue(), context.SimpleQueue()
     if not latency_ms:
@@ -63,13 +64,13 @@ def on_two_hosts(
 
 
 def limit_bandwidth(mbit: float) -> None:
-    """Limit this host's sending rate to `mbit` megabits a second from now on."""
-    burst = int(65_536 + mbit * 1e6 / 8 * 0.001)  # bytes sent at once: a packet of 64 KiB and a millisecond's worth
+    """From now on, limit this host's sending rate to `mbit` megabits per second."""
+    burst = int(65_536 + mbit * 1e6 / 8 * 0.001)  # bytes sent at once: a packet of 64 KiB and what 1 ms may send
     _run(f"tc qdisc replace dev {DEVICE} root tbf rate {mbit * 1e3:.0f}kbit burst {burst} latency 100ms")
 
 
 def _settle(become: Callable[[int], None], hosts: Sequence[int], founders: Sequence[Any], rank: int) -> None:
-    """Make this process its host, by `become`, if it is the host's first rank; let it join that host if not."""
+    """Turn this process into its host by `become` if it is the first rank there; otherwise let it join that host."""
     host = hosts[rank]
     if rank == hosts.index(host):
         become(host)
@@ -81,10 +82,10 @@ def _settle(become: Callable[[int], None], hosts: Sequence[int], founders: Seque
 
 
 def become_host(rank: int, ends: tuple[Connection, Connection]) -> None:
-    """Make this process the host of one of two ranks, with a cable to the other; `ends` are a pipe's."""
+    """Turn this process into the host of one of two ranks, with a cable to the other; `ends` are the ends of a pipe."""
     _unshare_network()
     other_rank = ends[rank]
-    if rank == 1:  # rank 0 lays the cable once both namespaces are there
+    if rank == 1:  # rank 0 makes the cable when both namespaces exist
         other_rank.send(os.getpid())
         other_rank.recv()
     else:
@@ -95,7 +96,7 @@ def become_host(rank: int, ends: tuple[Connection, Connection]) -> None:
 
 
 def _become_far_host(rank: int, ends: tuple[Connection, Connection]) -> None:
-    """Do `become_host` with a delaying cable: a process joins both hosts' devices, received through `ends`."""
+    """Do the same as `become_host`, with a delay: a process connects both hosts' devices, received through `ends`."""
     _unshare_network()
     device = open_device(DEVICE)
     send_handle(ends[rank], device, 0)

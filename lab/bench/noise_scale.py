@@ -1,7 +1,7 @@
-"""Estimate the gradient noise scale: the batch at which a step's noise is as large as its gradient.
+"""Estimate the gradient noise scale: the batch size at which the noise in a step is as large as the gradient.
 
-    noise scale = tr(S) / |G|^2          G: mean gradient, S: covariance of one sample's gradient
-    efficiency(M) = (noise scale + M0) / (noise scale + M)          of a sample, at batch M, relative to batch M0
+    noise scale = tr(S) / |G|^2          G: mean gradient, S: covariance of a single sample's gradient
+    efficiency(M) = (noise scale + M0) / (noise scale + M)          of a sample in batch M, relative to batch M0
 
 Sources: McCandlish et al. 2018, arXiv 1812.06162, section 2.2; Qiao et al. 2021 (Pollux), equation 7.
 Shapes: N gradients of batches of equal size, P parameters.
@@ -17,31 +17,31 @@ from lab.bench.means import t_quantile
 
 
 class NoiseScale(NamedTuple):
-    """An estimate in samples, with its 95 % interval."""
+    """An estimate of the noise scale in samples, with its 95 % interval."""
 
     samples: float
-    """Infinite where the gradients are too few to tell the mean gradient from 0."""
+    """Infinite if there are too few gradients to distinguish the mean gradient from 0."""
     low: float
     high: float
 
     def efficiency(self, batch: int, baseline: int) -> float:
-        """Return the statistical efficiency of a sample at a batch, relative to the baseline's batch."""
+        """Return the statistical efficiency of a sample in a batch, relative to the baseline's batch."""
         if math.isinf(self.samples):
             return 1.0
         return (self.samples + baseline) / (self.samples + batch)
 
 
 def noise_scale(gradients_NP: Tensor, batch: int) -> NoiseScale:
-    """Estimate the noise scale from the mean gradients of N independent batches of `batch` samples; N is at least 3.
+    """Estimate the noise scale from the mean gradients of N >= 3 independent batches of `batch` samples.
 
-    Numerator and denominator are unbiased; the interval is the jackknife's.
+    The estimates of numerator and denominator are unbiased; the interval is by the jackknife.
     """
     products_NN = gradients_NP.double() @ gradients_NP.double().T
     count = len(products_NN)
     squares_N = products_NN.diagonal()
     square_of_sum = products_NN.sum()
     ratio = _ratio(square_of_sum, squares_N.sum(), count, batch)
-    # without gradient i, the sum's square loses twice its product with the sum, and gains its own square
+    # without gradient i, the sum's square loses twice the product of i and the sum, and gains the square of i
     squares_of_sums_N = square_of_sum - 2 * products_NN.sum(dim=1) + squares_N
     left_out_N = _ratio(squares_of_sums_N, squares_N.sum() - squares_N, count - 1, batch)
     if not (torch.isfinite(left_out_N).all() and torch.isfinite(ratio)):
@@ -53,7 +53,7 @@ def noise_scale(gradients_NP: Tensor, batch: int) -> NoiseScale:
 
 
 def _ratio(square_of_sum: Tensor, sum_of_squares: Tensor, count: int, batch: int) -> Tensor:
-    """Return tr(S) / |G|^2 of `count` gradients; infinite where the estimate of |G|^2 isn't positive."""
+    """Return tr(S) / |G|^2 for `count` gradients; infinite if the estimate of |G|^2 isn't positive."""
     square_of_mean = (square_of_sum - sum_of_squares) / (count * (count - 1))
     variance_of_one = (sum_of_squares - square_of_sum / count) / (count - 1)
     ratio = batch * variance_of_one / square_of_mean

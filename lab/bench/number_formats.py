@@ -22,7 +22,7 @@ from bertbench.config import load_system
 from bertbench.loading.inputs import open_data
 from bertbench.machine.processor import processor
 from bertbench.results.files import ResultFiles
-from lab.bench.harness import BenchResult, Command, command, in_turns, option, table_lines
+from lab.bench.harness import BenchResult, Command, alternate, command, option, table_lines
 from lab.bench.means import geometric_mean
 from lab.bench.whole_run import train_here
 from lab.journal import Journal
@@ -112,13 +112,13 @@ def measure(compared: FormatComparison, arguments: argparse.Namespace, progress:
             settings = (*common, f"{compared.setting}={number_format}")
             record = journal.trial(
                 {compared.recorded_as: number_format, "seed": seed},
-                lambda: _trained(arguments.system, settings, (compared.recorded_as, number_format), seed),
+                lambda: _trained(arguments.system, settings, compared, number_format, seed),
             )
             progress.message(f"seed {seed}, {number_format}: {record['samples']:,} samples")
             return record
 
         formats = (compared.baseline, compared.changed)
-        runs = in_turns({name: partial(run, name) for name in formats}, arguments.seeds)
+        runs = alternate({name: partial(run, name) for name in formats}, arguments.seeds)
     pairs = list(_pairs(runs[compared.baseline], runs[compared.changed]))
     ratios = [pair.ratio for pair in pairs if pair.ratio is not None]
     ratio, low, high = geometric_mean(ratios)
@@ -137,15 +137,21 @@ def measure(compared: FormatComparison, arguments: argparse.Namespace, progress:
     return BenchResult(answer, lines, {"origins": journal.origins, "system": definition.system})
 
 
-def _trained(system: str, settings: tuple[str, ...], expected: tuple[str, str], seed: int) -> dict[str, Any]:
+def _trained(
+    system: str, settings: tuple[str, ...], compared: FormatComparison, number_format: str, seed: int
+) -> dict[str, Any]:
     """Train to the target. Raises RunError if the run computed in another format than it was given."""
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "run_0.txt"
         trained = train_here(system, settings, seed, log)
         arithmetic = json.loads(ResultFiles(log).arithmetic.read_text(encoding="utf-8"))
-    name, number_format = expected
-    if arithmetic[name] != number_format:
-        raise RunError(f"seed {seed}: the run refused {name} {number_format}: {'; '.join(arithmetic['refused'])}")
+    taken = arithmetic[compared.recorded_as]
+    if taken != number_format:
+        reasons = "; ".join(arithmetic["refused"]) or "no reason recorded"
+        raise RunError(
+            f"seed {seed}: expected {compared.setting} {number_format}, but the run took {taken} ({reasons}); "
+            "compare the formats on a machine that computes in both"
+        )
     return trained._asdict()
 
 

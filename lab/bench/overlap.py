@@ -1,9 +1,10 @@
 """`lab overlap`: measure how much communication each clip mode leaves exposed, at three bandwidths.
 
-Each step runs with the sum over the ranks and without; the difference is exposed communication. `before` sums after the
-backward pass and can't hide any, so it is the null: other modes hide what they expose less. Two ranks on two virtual
-hosts take steps of a small BERT: at the middle bandwidth the all-reduce of the gradient lasts about as long as the
-backward pass, on an EPYC and a Xeon as long at 1,650 and 2,250 Mbit/s.
+Each step runs once with and once without the sum over the ranks; the difference is exposed communication. The clip mode
+`before` sums after the backward pass and can't hide anything, so it is the reference: other modes hide as much as they
+expose less. Two ranks on two virtual hosts take steps of a small BERT. At the middle bandwidth, the all-reduce of the
+gradient takes about as long as the backward pass; it takes exactly as long at 1,650 Mbit/s on an EPYC, and at 2,250
+Mbit/s on a Xeon.
 """
 
 import argparse
@@ -30,21 +31,21 @@ from bertbench.loading.sampler import Part
 from bertbench.machine.processor import processor
 from bertbench.model.shape import BertShape
 from bertbench.training.trainer import WholeTrainer
-from lab.bench.harness import BenchResult, command, in_turns, median_interval, milliseconds, table_lines
+from lab.bench.harness import BenchResult, alternate, command, median_interval, milliseconds, table_lines
 from lab.bench.network import limit_bandwidth, network_obstacle, on_two_hosts
 from lab.bench.short_run import short_run
 
 MODES: tuple[ClipMode, ...] = get_args(ClipMode)
 # As in BERT-Large, a tenth of the parameters are embeddings, whose gradients are sent last and can't overlap.
 _SHAPE = BertShape(2_048, 256, 6, 4, 1_024, 128, hidden_dropout=0.0, attention_dropout=0.0)
-_BATCH = 4  # samples of a rank in a step
+_BATCH = 4  # samples of one rank in a step
 _SETTINGS = (
     "optimizer.name=adam", "optimizer.learning_rate=1e-4", "communication.bucket_mb=2",
     "clip.max_norm=0.1",  # small enough to clip always
 )  # fmt: skip
-_BANDWIDTHS = (600.0, 1_800.0, 5_400.0)  # megabits a second
-_MEASURED = 5  # all-reduces alone
-_WARM_UP = 3  # turns: torch.compile and the allocator need them
+_BANDWIDTHS = (600.0, 1_800.0, 5_400.0)  # megabits per second
+_MEASURED = 5  # all-reduces without computation
+_WARM_UP = 3  # rounds, which torch.compile and the allocator need
 _COLUMNS = {
     "Mbit/s": "{0.bandwidth_mbit:,.0f}", "all-reduce ms": "{0.all_reduce_ms:,.0f}", "clip": "{0.mode}",
     "step ms": "{0.step_ms:,.0f}", "exposed ms": "{0.exposed_ms:,.0f}", "less than before": "{0.less_ms:+,.0f}",
@@ -54,29 +55,29 @@ _COLUMNS = {
 _NULL: ClipMode = "before"
 
 Steps = dict[tuple[ClipMode, bool], Callable[[int], float]]
-"""By clip mode and whether ranks sum: milliseconds of a step."""
+"""For each clip mode, with and without sums: a function that returns the milliseconds of a step."""
 
 
 @dataclass(frozen=True)
 class Overlap:
-    """Medians of one mode at one bandwidth, on rank 0."""
+    """The medians of one mode at one bandwidth, on rank 0."""
 
     mode: ClipMode
     bandwidth_mbit: float
     all_reduce_ms: float
-    """Time of all buckets' all-reduces alone."""
+    """The time of all buckets' all-reduces without computation."""
     step_ms: float
     exposed_ms: float
-    """Time that the sum over the ranks adds to the step."""
+    """The time that the sum over the ranks adds to the step."""
     less_ms: float | None = None
-    """What `before` exposes in the same turn, less this; None for `before`."""
+    """The time that `before` exposes in the same round, minus this mode's; None for `before`."""
     less_low_ms: float | None = None
     less_high_ms: float | None = None
-    """The intervals of all rows hold together at 95 % (sign test, Bonferroni); None where turns are too few."""
+    """The intervals of all rows hold together at 95 % (sign test, Bonferroni); None if there are too few rounds."""
     hidden: float | None = None
     """`less_ms` as a share of `all_reduce_ms`."""
     verdict: str | None = None
-    """Whether it exposes `less` or `more` than `before`, or `not decided`; None for `before`."""
+    """Whether the mode exposes `less` or `more` than `before`, or `not decided`; None for `before`."""
 
 
 def measure(arguments: argparse.Namespace, progress: Progress) -> BenchResult | None:
@@ -90,7 +91,7 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> BenchResult | 
 
 
 def _on_rank(world: World, rounds: int) -> tuple[tuple[int, ...], list[Overlap]]:
-    """Return the elements of the buckets, and a row a mode and bandwidth."""
+    """Return the elements of the buckets, and a row for each mode and bandwidth."""
     trainers = {}
     for mode in MODES:
         system = short_run(_SHAPE, _BATCH, world.size, "cpu", rounds, (*_SETTINGS, f"clip.mode={mode}"))
@@ -105,7 +106,7 @@ def _on_rank(world: World, rounds: int) -> tuple[tuple[int, ...], list[Overlap]]
             return milliseconds(partial(trainers[mode].step, number, [loaded]))
 
     steps: Steps = {(mode, summed): partial(step, mode, summed) for mode, summed in product(MODES, (False, True))}
-    in_turns(steps, _WARM_UP)
+    alternate(steps, _WARM_UP)
     buckets, rows = trainers["none"].describe_step().bucket_elements, []
     for bandwidth in _BANDWIDTHS:
         limit_bandwidth(bandwidth)
@@ -115,9 +116,9 @@ def _on_rank(world: World, rounds: int) -> tuple[tuple[int, ...], list[Overlap]]
 
 
 def _rows(world: World, steps: Steps, buckets: tuple[int, ...], bandwidth: float, rounds: int) -> list[Overlap]:
-    """Return a row a mode."""
+    """Return a row for each mode."""
     all_reduce_ms = round(_all_reduce_ms(world, buckets), 1)
-    times = in_turns(steps, rounds)
+    times = alternate(steps, rounds)
     exposed = {mode: np.subtract(times[mode, True], times[mode, False]) for mode in MODES}
     tests = (len(MODES) - 1) * len(_BANDWIDTHS)
     rows = []
@@ -144,7 +145,7 @@ def _rows(world: World, steps: Steps, buckets: tuple[int, ...], bandwidth: float
 
 
 def overlap_verdict(less_low_ms: float | None, less_high_ms: float | None) -> str:
-    """Return whether a mode exposes less than `before`, by the interval of what it exposes less."""
+    """Return whether a mode exposes less than `before`, given the interval of the difference."""
     if less_low_ms is not None and less_low_ms > 0:
         return "less"
     return "more" if less_high_ms is not None and less_high_ms < 0 else "not decided"
@@ -158,7 +159,7 @@ def _all_reduce_ms(world: World, buckets: tuple[int, ...]) -> float:
         world.barrier()
         return milliseconds(lambda: [distributed.all_reduce(buffer) for buffer in buffers])
 
-    return statistics.median(in_turns({"sum": reduce}, _MEASURED)["sum"])
+    return statistics.median(alternate({"sum": reduce}, _MEASURED)["sum"])
 
 
 add_arguments, run = command(measure, ("--rounds", 50, "steps of each mode and bandwidth"))

@@ -1,8 +1,8 @@
-"""`lab parallel`: train one model in several layouts at equal global batch, with gloo ranks on this machine, by time.
+"""`lab parallel`: compare the speed of layouts with the same global batch, on gloo ranks of this machine.
 
-Every layout computes a step in the same number of parts (Megatron's microbatches): a single rank takes them in turn,
-data-parallel ranks share them. Runs are whole, and their ranks share the cores. Layouts with more ranks than this
-machine has cores are left out: there ranks would share a core, and times would say nothing.
+Every layout computes a step in the same number of parts (Megatron's microbatches): a single rank computes them one
+after the other, data-parallel ranks divide them. The runs are whole runs, whose ranks share the cores. Layouts with
+more ranks than this machine has cores are left out, because times are meaningless if ranks share a core.
 """
 
 import argparse
@@ -16,18 +16,18 @@ from bertbench.config import load_system
 from bertbench.distributed.cores import available_cores
 from bertbench.loading.inputs import open_data
 from bertbench.machine.processor import processor
-from lab.bench.harness import BenchResult, command, in_turns, option, paired_ratio, table_lines
+from lab.bench.harness import BenchResult, alternate, command, option, paired_ratio, table_lines
 from lab.bench.whole_run import ALIKE, Trained, steps_only, train_here
 
-_PARTS = 8  # in a step: twice the longest pipeline, so that the bubble is 3/11 of the time and doesn't hide all else
+_PARTS = 8  # of a step: twice the longest pipeline; the bubble is 3/11 of the time and doesn't hide everything else
 _LAYOUTS = {"data 1": (1, 1), "data 2": (2, 1), "data 4": (4, 1), "pipeline 2": (1, 2), "pipeline 4": (1, 4)}
-_COLUMNS = {"layout": "{0[0]}", "samples/s": "{0[1]:,.0f}", "over one rank": "{0[2]}"}
+_COLUMNS = {"layout": "{0[0]}", "samples/s": "{0[1]:,.0f}", "speed / one rank": "{0[2]}"}
 
 
 def measure(arguments: argparse.Namespace, progress: Progress) -> BenchResult:
-    """Train in every layout that this machine has cores for, once per seed.
+    """Train in every layout for which this machine has enough cores, once for each seed.
 
-    Rates are of whole runs without their evaluation, accuracies of the evaluation at the end.
+    Rates are those of whole runs without the evaluation; accuracies are from the evaluation at the end.
     """
     system = load_system(arguments.system)
     open_data(system)  # report bad data before ranks start
@@ -48,7 +48,7 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> BenchResult:
             for layout, (data, pipeline) in _LAYOUTS.items()
             if data * pipeline <= available_cores()
         }
-        runs = in_turns(layouts, arguments.seeds, progress=progress)
+        runs = alternate(layouts, arguments.seeds, progress=progress)
     rows = []
     rates: dict[str, list[float]] = {}
     for layout, seeds in runs.items():
@@ -59,8 +59,8 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> BenchResult:
     one_rank = rates["data 1"]
     shown = [(name, statistics.median(taken), paired_ratio(taken, one_rank)) for name, taken in rates.items()]
     head = (
-        f"{arguments.system} at equal global batch, each step in {_PARTS} parts; medians of {arguments.seeds} seeds on "
-        f"{available_cores()} cores of {processor()}. Ranks communicate through main memory."
+        f"{arguments.system}, the same global batch, each step in {_PARTS} parts; medians of {arguments.seeds} seeds "
+        f"on {available_cores()} cores of {processor()}. Ranks communicate through main memory."
     )
     return BenchResult(rows, [head, *table_lines(shown, _COLUMNS)])
 
@@ -70,7 +70,7 @@ add_arguments, run = command(
     more=[
         option(
             "--system", default="cpu_layouts", metavar="S",
-            help="system to train, layers in fours (default cpu_layouts)",
+            help="system to train; its number of layers must be a multiple of 4 (default cpu_layouts)",
         ),
     ],
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Measure a machine's peak: the rate of its matrix products, and the memory of a piece of work."""
+"""Measure the peak rate of a machine's matrix products, and the peak memory of a piece of work."""
 
 from pathlib import Path
 
@@ -8,17 +8,17 @@ from bertbench.machine.peak_rate import square_product_flops
 
 SQUARE_SIZES = (1024, 2048)
 _LARGE_ON_GPU = 8192
-_CLEAR_PEAK = "5"  # proc(5), /proc/pid/clear_refs: resets the peak of the resident set
+_CLEAR_PEAK = "5"  # resets the peak of the resident set: see proc(5), /proc/pid/clear_refs
 
 
 def square_flops(dtype: torch.dtype, device: torch.device) -> float:
-    """Return the most floating-point operations a second that products of large squares reach on this device."""
+    """Return the highest rate, in operations per second, that large square products reach on this device."""
     sizes = (*SQUARE_SIZES, _LARGE_ON_GPU) if device.type == "cuda" else SQUARE_SIZES
     return square_product_flops(dtype, device, sizes)
 
 
 def reset_peak(device: torch.device) -> None:
-    """Reset `peak_bytes`."""
+    """Reset the peak that `peak_bytes` returns."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     else:

@@ -1,8 +1,9 @@
-"""`lab pipeline`: compare GPipe, 1F1B and interleaved 1F1B at equal work, measured on two ranks and simulated beyond.
+"""`lab pipeline`: compare GPipe, 1F1B and interleaved 1F1B for the same work, measured on 2 ranks, simulated on more.
 
-Stages sleep, so a pass takes the same time on every machine and needs no core; torch's schedules, gloo's messages and
-our timing are the real ones. A rank's stages take together the same time in each schedule. Rounds alternate schedules,
-and ratios are of pairs. Beyond two ranks, an event simulation takes the passes' stated times and a message's latency.
+Stages sleep, so a pass takes the same time on every machine and needs no core. torch's schedules, gloo's messages and
+our timing are those of a run. The stages of a rank take the same total time in each schedule. Schedules alternate in
+rounds, and ratios are computed from pairs. For more than two ranks, an event simulation uses the times of passes and
+the latency of messages.
 """
 
 import argparse
@@ -17,46 +18,46 @@ from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
 from bertbench.machine.processor import processor
 from bertbench.results.pipeline_timeline import bubble_of_spans, seconds_of_steps
-from lab.bench.harness import BenchResult, MedianRatio, command, in_turns, paired_ratio, table_lines
+from lab.bench.harness import BenchResult, MedianRatio, alternate, command, paired_ratio, table_lines
 from lab.bench.pipeline_simulation import Pass, orders, simulate_pipeline
 from lab.bench.sleeping_pipeline import SleepingPipeline
 
 SCHEDULES: dict[PipelineSchedule, int] = {"gpipe": 1, "1f1b": 1, "interleaved": 2}
-"""Each with its stages on a rank."""
+"""The schedules, with the number of stages on each rank."""
 _RANKS = 2
-_BACKWARD = 2  # times as long as a forward pass
+_BACKWARD = 2  # a backward pass takes twice as long as a forward pass
 _SIMULATED_RANKS = (2, 4, 8, 64)
 _LATENCIES_US = (0.0, 20.0, 1000.0)
-_MICROBATCHES_OF_A_RANK = 4  # where ranks are simulated, as the next
+_MICROBATCHES_OF_A_RANK = 4  # for simulated ranks, like the next constant
 _SIMULATED_FORWARD_S = 0.01
 _COLUMNS = {
     "schedule": "{0.schedule}", "step ms": "{0.step_ms:,.1f}", "bubble": "{0.bubble:.1%}",
-    "by formula": "{0.by_formula:.1%}", "simulated": "{0.simulated:.1%}", "GPipe's step is": "{0.gpipe_is!s:}",
+    "by formula": "{0.by_formula:.1%}", "simulated": "{0.simulated:.1%}", "GPipe's time / its": "{0.gpipe_is!s:}",
 }  # fmt: skip
 _SIMULATED_COLUMNS = {
     "schedule": "{0.schedule}", "ranks": "{0.ranks:,}", "microbatches": "{0.microbatches:,}",
     "message us": "{0.message_us:,.0f}", "bubble": "{0.bubble:.1%}", "by formula": "{0.by_formula:.1%}",
-    "1F1B's step is": "{0.one_f_one_b_is:.3f}",
+    "1F1B's time / its": "{0.one_f_one_b_is:.3f}",
 }  # fmt: skip
 
 
 @dataclass(frozen=True)
 class MeasuredSchedule:
-    """Medians of one schedule's steps."""
+    """The medians of one schedule's steps."""
 
     schedule: PipelineSchedule
     step_ms: float
     bubble: float
     by_formula: float
     simulated: float
-    """With messages that take no time."""
+    """The bubble in a simulation whose messages take no time."""
     gpipe_is: MedianRatio
-    """How many times as long GPipe's step takes, in pairs."""
+    """The time of GPipe's step divided by this schedule's, in pairs."""
 
 
 @dataclass(frozen=True)
 class SimulatedSchedule:
-    """One schedule on more ranks than cores."""
+    """One schedule, simulated on more ranks."""
 
     schedule: PipelineSchedule
     ranks: int
@@ -65,11 +66,11 @@ class SimulatedSchedule:
     bubble: float
     by_formula: float
     one_f_one_b_is: float
-    """How many times as long the step of 1F1B takes."""
+    """The time of 1F1B's step divided by this schedule's."""
 
 
 def measure(arguments: argparse.Namespace, progress: Progress) -> BenchResult:
-    """Measure on two ranks and simulate beyond."""
+    """Measure on two ranks, and simulate more ranks."""
     forward_s = arguments.forward_ms / 1e3
     microbatches = arguments.microbatches
     progress.message(f"{arguments.rounds} rounds on {_RANKS} ranks")
@@ -90,20 +91,20 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> BenchResult:
         )
     simulated = simulate_beyond()
     head = (
-        f"{_RANKS} ranks of {processor()}, {microbatches} microbatches; stages sleep {arguments.forward_ms} ms forward "
-        f"and {_BACKWARD * arguments.forward_ms} backward for each; medians of {arguments.rounds} rounds"
+        f"{_RANKS} ranks on {processor()}, {microbatches} microbatches; for each, stages sleep {arguments.forward_ms} "
+        f"ms forward and {_BACKWARD * arguments.forward_ms} ms backward; medians of {arguments.rounds} rounds"
     )
     forward_ms = 1e3 * _SIMULATED_FORWARD_S
     beyond = (
-        f"simulated: {_MICROBATCHES_OF_A_RANK} microbatches for each rank, whose passes of one take {forward_ms:g} ms "
-        f"forward and {_BACKWARD * forward_ms:g} backward"
+        f"simulated: {_MICROBATCHES_OF_A_RANK} microbatches for each rank; a rank takes {forward_ms:g} ms for a "
+        f"microbatch's forward pass and {_BACKWARD * forward_ms:g} ms for its backward pass"
     )
     lines = [head, *table_lines(measured, _COLUMNS), "", beyond, *table_lines(simulated, _SIMULATED_COLUMNS)]
     return BenchResult({"measured": measured, "simulated": simulated}, lines)
 
 
 def simulate_beyond() -> Sequence[SimulatedSchedule]:
-    """Simulate every schedule on more and more ranks, with messages of each latency."""
+    """Simulate every schedule on increasing numbers of ranks, with each latency of messages."""
     rows = []
     for ranks in _SIMULATED_RANKS:
         microbatches = _MICROBATCHES_OF_A_RANK * ranks
@@ -129,7 +130,7 @@ def simulate_beyond() -> Sequence[SimulatedSchedule]:
 def _simulated(
     schedule: PipelineSchedule, ranks: int, microbatches: int, message_s: float, forward_s: float
 ) -> tuple[float, float]:
-    """Return the bubble and the seconds of a simulated step."""
+    """Return the bubble and the duration of a simulated step, in seconds."""
     virtual_stages = SCHEDULES[schedule]
 
     def seconds_of(taken: Pass) -> float:
@@ -144,7 +145,7 @@ def _simulated(
 def _steps(
     world: World, microbatches: int, forward_s: float, rounds: int
 ) -> dict[PipelineSchedule, list[tuple[float, float]]]:
-    """Return seconds and bubble of each schedule's steps, alternated. Collective."""
+    """Return the seconds and bubble of each schedule's steps; schedules alternate. Collective."""
     pipelines = {
         schedule: SleepingPipeline(world, schedule, microbatches, virtual, forward_s, _BACKWARD * forward_s)
         for schedule, virtual in SCHEDULES.items()
@@ -155,10 +156,10 @@ def _steps(
         spans = pipelines[schedule].step_spans(world)
         return seconds_of_steps(spans), bubble_of_spans(spans) or 0.0
 
-    return in_turns({schedule: partial(step, schedule) for schedule in SCHEDULES}, rounds, warm_up=1)
+    return alternate({schedule: partial(step, schedule) for schedule in SCHEDULES}, rounds, warm_up=1)
 
 
 add_arguments, run = command(
     measure, ("--rounds", 20, "steps of each schedule"), ("--microbatches", 8, "microbatches of a step, even"),
-    ("--forward-ms", 100, "sleep of a rank's forward pass"),
+    ("--forward-ms", 100, "milliseconds that a rank's forward pass sleeps"),
 )  # fmt: skip

@@ -1,6 +1,6 @@
-"""Simulate a step of a pipeline: each rank takes its passes in its schedule's order, as soon as their inputs are there.
+"""Simulate a step of a pipeline: each rank runs its passes in its schedule's order, as soon as their inputs arrive.
 
-A message between ranks takes a fixed time and no time of the ranks. Orders are those of torch's schedules.
+A message between ranks takes a fixed time, during which the ranks can compute. Orders are those of torch's schedules.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,11 +20,11 @@ class Pass(NamedTuple):
 
 
 Order = list[Pass]
-"""A rank's passes."""
+"""The passes of a rank, in order."""
 
 
 def orders(schedule: PipelineSchedule, ranks: int, microbatches: int, virtual_stages: int = 1) -> list[Order]:
-    """Return each rank's passes in order; interleaved schedules need a multiple of `ranks` microbatches."""
+    """Return the passes of each rank in order. For interleaved schedules, `ranks` must divide `microbatches`."""
     match schedule:
         case "gpipe":
             return [
@@ -56,7 +56,7 @@ def _one_by_one(stage: int, stages: int, microbatches: int) -> Order:
 def _interleaved(rank: int, ranks: int, microbatches: int, virtual_stages: int) -> Order:
     forward = []
     backward = []
-    for first in range(0, microbatches, ranks):  # a round of microbatches goes through all stages of the rank
+    for first in range(0, microbatches, ranks):  # each round of microbatches passes through all stages of the rank
         for virtual in range(virtual_stages):
             for microbatch in range(first, first + ranks):
                 forward.append(Pass("forward", virtual * ranks + rank, microbatch))
@@ -72,7 +72,7 @@ def _interleaved(rank: int, ranks: int, microbatches: int, virtual_stages: int) 
 
 @dataclass(frozen=True)
 class SimulatedStep:
-    """When each pass begins and ends, in seconds."""
+    """The times at which each pass begins and ends, in seconds."""
 
     times: Mapping[Pass, tuple[float, float]]
     ranks: int
@@ -84,13 +84,13 @@ class SimulatedStep:
 
     @property
     def bubble(self) -> float:
-        """Return the share of the step that the ranks wait for other stages."""
+        """Return the share of the step in which ranks wait for other stages."""
         busy = sum(ended - began for began, ended in self.times.values())
         return 1 - busy / (self.ranks * self.seconds)
 
 
 def at_once(_: Pass) -> float:
-    """Return that a pass begins as soon as its rank and its input are ready."""
+    """Return 0: a pass begins as soon as its rank and its input are ready."""
     return 0.0
 
 
@@ -101,9 +101,9 @@ def simulate_pipeline(
     stages: int,
     handover_s: Callable[[Pass], float] = at_once,
 ) -> SimulatedStep:
-    """Return the step in which each pass takes its seconds, and each message between two ranks `message_s`.
+    """Simulate a step, given the seconds of each pass and `message_s`, the time of a message between two ranks.
 
-    `handover_s` is how long after its rank and its input are ready a pass begins.
+    `handover_s` returns the delay between the time when a pass's rank and input are ready, and the pass's beginning.
     """
     ranks = len(orders_of_ranks)
     times: dict[Pass, tuple[float, float]] = {}
@@ -122,14 +122,14 @@ def simulate_pipeline(
                 times[current] = (began, free_at[rank])
                 next_pass[rank] += 1
                 progressed = True
-        assert progressed, "every schedule's first unfinished pass has its input at some time"
+        assert progressed, "in every schedule, some first unfinished pass has its input"
     return SimulatedStep(times, ranks)
 
 
 def _ready_at(
     wanted: Pass, times: Mapping[Pass, tuple[float, float]], message_s: float, ranks: int, stages: int
 ) -> float | None:
-    """Return when a pass's input is there; None if the pass that makes it isn't simulated yet."""
+    """Return when a pass's input arrives; None if the pass that makes it hasn't been simulated yet."""
     if wanted.kind == "forward":
         source_stage = wanted.stage - 1
         if source_stage < 0:

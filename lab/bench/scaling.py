@@ -1,10 +1,10 @@
-"""`bertbench lab scaling`: speed-up and efficiency over ranks: measured, computed, and of published results.
+"""`bertbench lab scaling`: list speed-up and efficiency by number of ranks: measured, computed, and published.
 
-Efficiency is the rate of one rank divided by that of one rank in the smallest run of the same series; speed-up is
-efficiency times ranks. Measured rows are of the records in results/, computed ones of the model behind `bertbench
-estimate`, published ones of MLPerf's logs (common/published_results.py) and of Megatron-LM's authors.
+Efficiency is the rate per rank, divided by the rate per rank in the smallest run of the same series. Speed-up is
+efficiency times ranks. Measured rows come from the records in results/, computed rows from the model of `bertbench
+estimate`, and published rows from MLPerf's logs (common/published_results.py) and from Megatron-LM's authors.
 
-Megatron-LM's model grows with the GPUs, so its rates are FLOP/s; all others are samples/s of one model.
+Megatron-LM's model grows with the number of GPUs, so its rates are FLOP/s. All other rates are samples/s of one model.
 """
 
 import argparse
@@ -36,10 +36,10 @@ _COLUMNS = {
     "efficiency": "{0.efficiency:.1%}",
 }
 _NOTES = (
-    "measured: CPU ranks on virtual hosts of one machine; a step without its sums over one with them",
-    "computed: steps of BERT-Large on DGX A100s with `planned` balance, calibrated by the published rows",
-    "published: the fastest result for each number of A100s, whole runs; their methods and batches differ",
-    "published, Megatron-LM: FLOP/s of a V100, not samples/s; the model grows with the GPUs, from 1.2 B parameters",
+    "measured: CPU ranks on virtual hosts of one machine; the time of a step without sums / the time with sums",
+    "computed: steps of BERT-Large on DGX A100s with `planned` balance, calibrated on the published rows",
+    "published: whole runs, the fastest result for each number of A100s; their methods and batches differ",
+    "published, Megatron-LM: FLOP/s per V100, not samples/s; the model grows with the GPUs, from 1.2 B parameters",
 )
 
 _SHOEYBI_2019 = "arXiv 1909.08053, section 5.1.1"
@@ -53,45 +53,45 @@ _MEGATRON = (
     ("4.2 B, tensor 4", 4, 0.865, _VERSION_1),
     ("8.7 B, tensor 8", 8, 0.796, _VERSION_1),
 )
-"""Model, GPUs, efficiency and source, as the authors' text or table states them: of the bars in figure 5 of the 2019
-paper, these are the ones that its text repeats."""
+"""Model, GPUs, efficiency and source, as the authors' text or table states them. Of the bars in figure 5 of the 2019
+paper, only those that its text repeats are included."""
 _MEGATRON_NAMES = {_SHOEYBI_2019: "Megatron-LM 2019", _VERSION_1: "Megatron-LM 1.0, 2020"}
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """One number of ranks of a series."""
+    """One row: a number of ranks in a series."""
 
     evidence: str
-    """measured, computed or published."""
+    """`measured`, `computed` or `published`."""
     series: str
-    """What stays the same, or whose run it is."""
+    """What is the same in all rows, or whose run it is."""
     ranks: int
     samples_per_s: float | None
-    """Of all ranks; None where the record has only times of steps."""
+    """The rate of all ranks together; None if the record contains only times of steps."""
     efficiency: float
     source: str
-    """A record, a command, a round with its submitter, or a page."""
+    """The source: a record, a command, a round with its system, or a page."""
     name: str = ""
-    """The project whose rows these are; empty where they are ours or MLPerf's."""
+    """The project that published the row; empty for our rows and MLPerf's."""
 
     @property
     def speed_up(self) -> float:
-        """Return how many times as fast as one rank."""
+        """Return how many times as fast as one rank all ranks are."""
         return self.efficiency * self.ranks
 
 
 def scalings() -> list[Scaling]:
-    """Return the rows of all series, measured ones first."""
+    """Return the rows of all series, the measured ones first."""
     return [*_measured(), *_weak(), *_strong(), *_published(), *_megatron()]
 
 
 def _measured() -> Iterator[Scaling]:
-    """Yield two ranks of each recorded bandwidth: `lab overlap` takes each step with and without its sums."""
+    """Yield a row with two ranks for each recorded bandwidth: `lab overlap` takes each step with and without sums."""
     for path in sorted(_BENCHES.glob("*/overlap.json")):
         record = json.loads(path.read_text(encoding="utf-8"))
         for row in record["results"]:
-            if "less_ms" not in row:  # an old record, of five steps without intervals
+            if "less_ms" not in row:  # an old record of five steps, without intervals
                 continue
             if row["mode"] in ("before", "bucket"):
                 efficiency = 1 - row["exposed_ms"] / row["step_ms"]
@@ -110,7 +110,7 @@ def _strong() -> Iterator[Scaling]:
 
 
 def _computed(series: str, batches: dict[int, int]) -> Iterator[Scaling]:
-    """Yield a row for each number of nodes; `batches` has the global batch of each."""
+    """Yield a row for each number of nodes; `batches` holds the global batch of each."""
     rates = {nodes: _rate(nodes, batch) for nodes, batch in batches.items()}
     for nodes, rate in rates.items():
         efficiency = rate / (nodes * rates[1])
@@ -118,7 +118,7 @@ def _computed(series: str, batches: dict[int, int]) -> Iterator[Scaling]:
 
 
 def _rate(nodes: int, global_batch_size: int) -> float:
-    """Return the samples/s of a step, without start-up and evaluations."""
+    """Return the samples/s in steps, without start-up and evaluations."""
     work = Workload(
         gpu="a100",
         gpus=GPUS_OF_NODE * nodes,
@@ -132,7 +132,7 @@ def _rate(nodes: int, global_batch_size: int) -> float:
 
 
 def _published() -> Iterator[Scaling]:
-    """Yield the fastest A100 result, nodes of 8, for each number of GPUs."""
+    """Yield, for each number of GPUs, the fastest result on nodes of 8 A100s."""
     fastest: dict[int, PublishedResult] = {}
     for row in calibrating():
         assert row.accelerators is not None

@@ -1,4 +1,4 @@
-"""Make the system of a benchmark's run, which comes from no file."""
+"""Make the system of a benchmark's run, without a system file."""
 
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -16,7 +16,7 @@ _WARMUP_STEPS = 10
 def short_run(
     shape: BertShape, local_batch: int, ranks: int, device: str, steps: int, settings: Iterable[str]
 ) -> System:
-    """Return the system of a run of `steps` on one node; `settings`, as in --set, name the optimizer and its rate."""
+    """Return the system of a run of `steps` steps on one node; `settings`, as in --set, name optimizer and rate."""
     return system_from(
         Path("short_run.json"),
         {
@@ -37,5 +37,5 @@ def short_run(
 
 
 def model_section(shape: BertShape) -> dict[str, Any]:
-    """Return a system file's section for a model of `shape`."""
+    """Return the section of a system file for a model of `shape`."""
     return {name: value for name, value in asdict(shape).items() if name in Model.model_fields}

@@ -1,4 +1,4 @@
-"""`bertbench lab simulation`: draw what `bertbench balance` simulates: efficiencies, and a step before and after."""
+"""`bertbench lab simulation`: draw what `bertbench balance` simulates: efficiencies, and one step before and after."""
 
 import argparse
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ _STEP_SHOWN = 0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what to simulate, and the page."""
+    """Add the options of the simulation and of the page."""
     add_balance_arguments(parser)
     add_path(parser, "--out", "FILE", "page to write", required=True)
 
@@ -43,7 +43,7 @@ def page_of(
     cost: CostModel,
     scoring: str,
 ) -> str:
-    """Return one self-contained HTML file; `cost` is that by which samples were assigned, `scoring` tells others."""
+    """Return one self-contained HTML file; samples were assigned by `cost`; `scoring` describes other costs, if any."""
     batches = list(dict.fromkeys(outcome.batch for outcome in outcomes))
     return page(
         "Load balance",
@@ -58,7 +58,7 @@ def page_of(
         ),
         section(
             "One step",
-            paragraph("Loads by the cost that assigns samples, without noise."),
+            paragraph("Loads according to the cost by which samples are assigned, without noise."),
             panels(*_one_step(outcomes, entries_N, gpus_per_node, seed, cost)),
         ),
     )
@@ -69,13 +69,13 @@ def _efficiencies(outcomes: Sequence[SimulatedBalance], batch: int) -> str:
     for outcome in outcomes:
         if outcome.batch == batch:
             series.setdefault(outcome.method, []).append((outcome.gpus, outcome.efficiency))
-    return lines(f"{batch} samples a GPU", series, Axis("GPUs", log2=True), Axis("efficiency", high=1.0))
+    return lines(f"{batch} samples per GPU", series, Axis("GPUs", log2=True), Axis("efficiency", high=1.0))
 
 
 def _one_step(
     outcomes: Sequence[SimulatedBalance], entries_N: Index, gpus_per_node: int, seed: int, cost: CostModel
 ) -> list[str]:
-    """Plot every GPU's load, assigned as drawn and by cost, in the smallest and the largest world."""
+    """Plot the load of every GPU, with samples assigned as drawn and by cost, for the fewest and the most GPUs."""
     worlds = sorted({outcome.gpus for outcome in outcomes})
     batches = sorted({outcome.batch for outcome in outcomes})
     batch = batches[len(batches) // 2]

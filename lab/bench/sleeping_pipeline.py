@@ -1,4 +1,4 @@
-"""Run torch's pipeline schedules over stages that sleep stated times: they need no core, so ranks may exceed cores."""
+"""Run torch's pipeline schedules on stages that sleep for given times. They need no core, so ranks may exceed cores."""
 
 import time
 from typing import Any
@@ -12,11 +12,11 @@ from bertbench.config.layout import PipelineSchedule
 from bertbench.distributed.world import World
 from bertbench.parallel.timed_stage import TimedStage
 
-_NUMBERS = 8  # of a message: as good as none
+_NUMBERS = 8  # numbers in a message: so few that sending takes no time
 
 
 class _Sleep(torch.autograd.Function):
-    """Sleeps in both passes, and passes its tensors on."""
+    """Sleeps in both passes, and returns its tensors unchanged."""
 
     @staticmethod
     def forward(context: Any, hidden: Tensor, forward_s: float, backward_s: float) -> Tensor:
@@ -31,7 +31,7 @@ class _Sleep(torch.autograd.Function):
 
 
 class SleepingStage(nn.Module):
-    """A stage whose passes take these seconds."""
+    """A stage whose passes take the given seconds."""
 
     def __init__(self, forward_s: float, backward_s: float) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class SleepingStage(nn.Module):
 
 
 class SleepingPipeline:
-    """All ranks of the world as one pipeline; a rank's stages share `forward_s` and `backward_s` of a microbatch."""
+    """One pipeline of all ranks; the stages of a rank together take `forward_s` and `backward_s` for a microbatch."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class SleepingPipeline:
                 self._schedule = Schedule1F1B(stages[0], microbatches, _loss, scale_grads=False)
 
     def step_spans(self, world: World) -> list[list[StageSpan]]:
-        """Run one step; return what all ranks recorded of it, by rank. Collective."""
+        """Run one step; return what each rank recorded. Collective."""
         self.recorder.step += 1
         self.recorder.on = True
         batch = torch.ones(self._microbatches, _NUMBERS, requires_grad=True)

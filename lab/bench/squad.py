@@ -1,8 +1,8 @@
-"""`lab squad`: fine-tune one model on questions in several layouts, each compared with one rank at the same batch.
+"""`lab squad`: fine-tune one model on questions in several layouts, and compare each with one rank.
 
-Two things change between the rows of such a comparison: the layout, and the batch with its number of steps. Rows at the
-baseline's batch show the layout alone: their losses equal the baseline's. A row with a larger batch takes fewer steps
-of the same samples: what its scores lose is the batch's doing, and statistical efficiency predicts it.
+Two things differ between rows: the layout, and the batch size with the number of steps. Rows with the baseline's batch
+show the effect of the layout alone: their losses equal the baseline's. A row with a larger batch takes fewer steps on
+the same samples. If its scores are lower, the batch is the reason, and statistical efficiency predicts the loss.
 """
 
 import argparse
@@ -38,14 +38,14 @@ from bertbench.run_files.log_spans import evaluation_s
 from compliance.read.log import read_events
 from compliance.read.run import RunFacts
 from lab.bench.device_use import gpu_use, processor_use, run_sampled
-from lab.bench.harness import BenchResult, command, in_turns, option, table_lines
+from lab.bench.harness import BenchResult, alternate, command, option, table_lines
 from lab.bench.made_questions import write_questions
 from lab.bench.means import geometric_mean
 from lab.bench.noise_scale import NoiseScale, noise_scale
 from lab.bench.whole_run import last_line
 
-_GRADIENTS = 16  # that a noise scale is estimated from
-_BETTER_BY = 10.0  # points of F1 over answering nothing, below which scores say nothing
+_GRADIENTS = 16  # from which a noise scale is estimated
+_BETTER_BY = 10.0  # points of F1 above answering nothing that make scores meaningful
 
 
 class Layout(NamedTuple):
@@ -55,15 +55,15 @@ class Layout(NamedTuple):
     data: int = 1
     pipeline: int = 1
     batches: int = 1
-    """Its global batch, in those of the baseline."""
+    """Its global batch, as a multiple of the baseline's."""
 
     @property
     def ranks(self) -> int:
-        """Return the ranks that it takes."""
+        """Return the number of ranks that it needs."""
         return self.data * self.pipeline
 
     def settings(self, batch: int) -> tuple[str, ...]:
-        """Return the overrides that make a system this layout, at its batch."""
+        """Return the overrides that give a system this layout and batch."""
         stages = (f"parallel.pipeline={self.pipeline}", f"parallel.microbatches={self.pipeline}")
         return (
             f"launch.ranks_per_node={self.ranks}",
@@ -84,7 +84,7 @@ LAYOUTS = (
 
 
 class Files(NamedTuple):
-    """The questions and the vocabulary of all runs."""
+    """The files of questions and vocabulary, the same for all runs."""
 
     train: Path
     dev: Path
@@ -92,7 +92,7 @@ class Files(NamedTuple):
 
 
 def measure(arguments: argparse.Namespace, progress: Progress) -> BenchResult:
-    """Fine-tune in every layout, once per seed, and estimate the noise scale after the baseline's first epoch."""
+    """Fine-tune in every layout, once for each seed, and estimate the noise scale after the baseline's first epoch."""
     system = load_finetuning(arguments.system)
     batch = system.finetune.global_batch_size
     with tempfile.TemporaryDirectory() as folder:
@@ -103,7 +103,7 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> BenchResult:
             for layout in LAYOUTS
             if system.launch.device == "cpu" or layout.ranks <= system.world_size
         }
-        taken = in_turns(runs, arguments.seeds, progress=progress)
+        taken = alternate(runs, arguments.seeds, progress=progress)
         noise = [_noise(system, files, Path(folder) / "one epoch", seed) for seed in range(arguments.seeds)]
     nothing = scores_by_group(inputs.dev, {question.id: "" for question in inputs.dev})["f1"]
     rows = [
@@ -119,7 +119,9 @@ def _files(arguments: argparse.Namespace, folder: Path) -> Files:
     if all(paths):
         return Files(*paths)
     if any(paths):
-        raise ConfigError("--train, --dev and --vocab belong together; give all three, or none for made questions")
+        raise ConfigError(
+            "--train, --dev and --vocab belong together; give all three, or none to use made-up questions"
+        )
     return Files(*write_questions(folder, seed=1))
 
 
@@ -128,15 +130,15 @@ def _inputs(system: System, files: Files, weights: Path | None = None) -> Inputs
 
 
 class Run(NamedTuple):
-    """What one fine-tuning took and gave."""
+    """The time and the scores of one fine-tuning run."""
 
     seconds: float
-    """From run_start to run_stop, without evaluations."""
+    """The time from run_start to run_stop, without evaluations."""
     samples: int
     device_use: float | None
-    """Share of the time from run_start to run_stop that its GPUs, or else its cores, were busy; None if not known."""
+    """The share of time from run_start to run_stop in which GPUs, or else cores, were busy; None if unknown."""
     bubble: float | None
-    """Share of the steps' time that the ranks of a pipeline wait for other stages; None without a pipeline."""
+    """The share of the steps' time in which ranks of a pipeline wait for other stages; None without a pipeline."""
     losses: list[float]
     scores: dict[str, float]
     """`exact`, `f1` and validation `loss` after the last epoch."""
@@ -182,9 +184,9 @@ def _train(system: System, files: Files, layout: Layout, settings: Sequence[str]
 
 @contextmanager
 def first_cores(ranks: int) -> Iterator[None]:
-    """Let this process, and programs that it starts, use a core for each rank, as far as the machine has them.
+    """Limit this process, and programs that it starts, to one core for each rank, if the machine has enough.
 
-    A core then stands for a device. Without this, the baseline's one rank would take all cores.
+    A core then takes the place of a device. Without this limit, the baseline's single rank would use all cores.
     """
     allowed = os.sched_getaffinity(0)
     os.sched_setaffinity(0, sorted(allowed)[:ranks])
@@ -195,7 +197,7 @@ def first_cores(ranks: int) -> Iterator[None]:
 
 
 def _noise(system: System, files: Files, folder: Path, seed: int) -> NoiseScale:
-    """Estimate the noise scale at the weights of one epoch, from gradients of batches of the baseline's size."""
+    """Estimate the noise scale at the weights after one epoch, from gradients of batches of the baseline's size."""
     settings = (*BASELINE.settings(system.finetune.global_batch_size), "finetune.epochs=1")
     _train(system, files, BASELINE, settings, folder, seed)
     inputs = _inputs(system, files, folder / f"seed_{seed + 1}" / "weights.safetensors")
@@ -218,7 +220,7 @@ def _noise(system: System, files: Files, folder: Path, seed: int) -> NoiseScale:
 
 
 def row_of_seed(layout: Layout, seed: int, run: Run, baseline: Run, noise: NoiseScale, batch: int) -> dict[str, Any]:
-    """Return a row of the record: what a seed of a layout took, beside the baseline's of the same seed."""
+    """Return a row of the record: the run of a layout with one seed, compared with the baseline's run of that seed."""
     rate = run.samples / run.seconds
     efficiency = noise.efficiency(layout.batches * batch, batch)
     difference = None
@@ -248,7 +250,7 @@ def row_of_seed(layout: Layout, seed: int, run: Run, baseline: Run, noise: Noise
 
 
 def _of_baseline(run: Run, baseline: Run) -> dict[str, float | None]:
-    """Return a run's measures divided by those of the baseline's run of the same seed."""
+    """Return a run's measurements, divided by those of the baseline's run with the same seed."""
 
     def ratio(measured: float | None, reference: float | None) -> float | None:
         return measured / reference if measured is not None and reference else None
@@ -267,7 +269,7 @@ _COLUMNS = {
     "device use": "{0[use]:.0%}", "bubble": "{0[bubble]:.0%}", "efficiency": "{0[efficiency]:.0%}",
 }  # fmt: skip
 _RATIO_COLUMNS = {
-    "of the baseline's": "{0[layout]}", "seconds": "{0[seconds]:}", "samples/s": "{0[samples_per_s]:}",
+    "ratio to the baseline": "{0[layout]}", "seconds": "{0[seconds]:}", "samples/s": "{0[samples_per_s]:}",
     "loss": "{0[validation_loss]:}", "device use": "{0[device_use]:}", "goodput": "{0[goodput]:}",
 }  # fmt: skip
 
@@ -279,7 +281,7 @@ def _lines(
     noise: Sequence[NoiseScale],
     nothing: float,
 ) -> list[str]:
-    """Return the table, and what its numbers can't show."""
+    """Return the tables, and notes about what their numbers don't show."""
     means = []
     ratios = []
     for layout in LAYOUTS:
@@ -291,26 +293,26 @@ def _lines(
     estimates = ", ".join(f"{scale.samples:,.0f} ({scale.low:,.0f} to {scale.high:,.0f})" for scale in noise)
     lines = [
         f"{arguments.system}, {system.finetune.epochs} epochs; means of {arguments.seeds} seeds on {available_cores()} "
-        f"cores of {processor()}; ratios are geometric means with their 95 % interval.",
+        f"cores of {processor()}; ratios are geometric means with 95 % intervals.",
         *table_lines(means, _COLUMNS),
         "",
         *table_lines(ratios, _RATIO_COLUMNS),
         "",
-        f"Noise scale after one epoch, a seed each, with 95 % intervals: {estimates} samples.",
+        f"Noise scale after one epoch, for each seed, with 95 % intervals: {estimates} samples.",
     ]
     if any(row["shares_cores"] for row in rows):
-        lines.append("* more ranks than cores: they share cores, so their times say nothing about the layout")
+        lines.append("* has more ranks than cores; they share cores, so the times don't show the effect of the layout")
     best = fmean(row["f1"] for row in rows if row["layout"] == BASELINE.name)
     if best < nothing + _BETTER_BY:
         lines.append(
-            f"The baseline's F1, {best:.1f} %, is not {_BETTER_BY:.0f} points above that of no answers, "
-            f"{nothing:.1f} %: this shows speed only"
+            f"The baseline's F1, {best:.1f} %, is less than {_BETTER_BY:.0f} points above the F1 without answers, "
+            f"{nothing:.1f} %, so only the speeds are meaningful"
         )
     return lines
 
 
 def _mean_row(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the means of a layout's seeds, as the table shows them."""
+    """Return the means over a layout's seeds, for the table."""
     first = rows[0]
     differences = [row["largest_loss_difference"] for row in rows]
     losses = [row["validation_loss"] for row in rows]
@@ -332,7 +334,7 @@ def _mean_row(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _ratio_row(rows: Sequence[dict[str, Any]]) -> dict[str, str]:
-    """Return the means of a layout's ratios to the baseline over the seeds, with their intervals."""
+    """Return the means, over the seeds, of a layout's ratios to the baseline, with their intervals."""
     shown = {"layout": _marked(rows[0])}
     for measure_name in rows[0]["of_baseline"]:
         shown[measure_name] = _ratio_text([row["of_baseline"][measure_name] for row in rows])
@@ -350,7 +352,7 @@ def _ratio_text(ratios: Sequence[float | None]) -> str:
 
 
 def _marked(row: dict[str, Any]) -> str:
-    """Return a row's layout, with a star if its ranks share cores."""
+    """Return the name of a row's layout, with a star if its ranks share cores."""
     return f"{row['layout']}*" if row["shares_cores"] else row["layout"]
 
 
@@ -358,7 +360,7 @@ add_arguments, run = command(
     measure, ("--seeds", 1, "runs of every layout"),
     more=[
         option("system", nargs="?", default="squad_cpu", metavar="SYSTEM", help="system to tune (default squad_cpu)"),
-        lambda parser: add_path(parser, "--train", "FILE", "questions to train on (default: made ones)"),
+        lambda parser: add_path(parser, "--train", "FILE", "questions to train on (default: made-up questions)"),
         lambda parser: add_path(parser, "--dev", "FILE", "questions to answer"),
         lambda parser: add_path(parser, "--vocab", "FILE", "the model's vocab.txt"),
     ],

@@ -1,12 +1,14 @@
-"""`lab step`: time training steps of ours and of transformers' BERT on the same batches, one process each, in pairs.
+"""`lab step`: time training steps of bertbench and of transformers' BERT on the same batches, in pairs.
 
-A batch has Wikipedia's lengths: it draws one sequence from each equal quantile of their distribution, so every batch
-resembles the whole. A step is forward and backward pass and the optimizer, Adam with decoupled weight decay. Baselines
-are transformers' stock variants and strong ones (baselines.py); those that group batches by length train on other
-batches than ours and are marked as biased. Its measurements alternate with ours, after both have trained on every batch
-once: by then code for the batches' sizes is generated, and memory, which a CPU process keeps, has grown to its full
-size. Useful work counts unpadded sequences and heads on masked tokens, like published results, even if a program does
-more (padding) or less (our last layer skips tokens that no head reads).
+A batch has Wikipedia's lengths: one sequence is drawn from each quantile of their distribution, so that every batch
+resembles the whole. A step consists of forward pass, backward pass and the optimizer, Adam with decoupled weight decay.
+Baselines are stock variants of transformers' BERT and strong ones (baselines.py). Baselines that group batches by
+length train on other batches than ours and are marked as biased.
+
+Each program has its own process. Measurements of a baseline alternate with ours, after both have trained on every batch
+once. By then, code for the sizes of the batches has been generated, and memory, which a CPU process keeps, has reached
+its full size. Useful work counts unpadded sequences and heads on masked tokens, as in published results, even if a
+program does more (padding) or less (our last layer skips tokens that no head reads).
 """
 
 import argparse
@@ -39,8 +41,8 @@ from lab.bench.harness import (
     BenchResult,
     MedianRatio,
     add_device,
+    alternate,
     command,
-    in_turns,
     machine_name,
     option,
     paired_ratio,
@@ -52,18 +54,18 @@ from lab.bench.step_process import Step, StepProcess, Took
 _DTYPES: dict[str, tuple[PrecisionName, ...]] = {"cpu": ("fp32", "bf16"), "cuda": ("fp32", "bf16", "fp16")}
 _OURS = Baseline("bertbench", "ours")
 ATTENTIONS = tuple(dict.fromkeys(baseline.attention for baseline in BASELINES))
-_TOKENS = 2048  # about the size of a batch
-_GPU_BATCH = 24  # of 48, transformers eager takes over 61 GB of an H100's 80 in BERT-Large, beside our 16
+_TOKENS = 2048  # roughly those of a batch
+_GPU_BATCH = 24  # with 48, transformers eager needs over 61 of an H100's 80 GB for BERT-Large, in addition to our 16
 _COLUMNS = {
     "tokens/s": "{0[1].real_tokens_per_s:,.0f}", "samples/s": "{0[1].samples_per_s:,.2f}",
-    "GFLOP/s": "{0[1].useful_gflops:,.1f}", "of gemm": "{0[1].share_of_gemm:.1%}",
-    "MB": "{0[1].peak_memory_mb:,.0f}", "ours is": "{0[1].ours_is!s:}",
+    "GFLOP/s": "{0[1].useful_gflops:,.1f}", "of GEMM rate": "{0[1].share_of_gemm:.1%}",
+    "MB": "{0[1].peak_memory_mb:,.0f}", "our speed-up": "{0[1].ours_is!s:}",
 }  # fmt: skip
 
 
 @dataclass(frozen=True)
 class MeasuredProgram:
-    """One program at one size and number format: medians over the rounds, or sums if batches differ in kind."""
+    """One program with one size and number format: medians over the rounds, or sums if its batches differ in length."""
 
     size: str
     dtype: PrecisionName
@@ -71,21 +73,21 @@ class MeasuredProgram:
     real_tokens_per_s: float
     samples_per_s: float
     useful_gflops: float
-    """Useful work a second, in 10^9 floating-point operations."""
+    """Useful work per second, in 10^9 floating-point operations."""
     share_of_gemm: float
-    """Useful work over the best rate of large square matrix products in this run, MKL's or oneDNN's."""
+    """Useful work divided by the highest rate of large square matrix products in this run, by MKL or oneDNN."""
     peak_memory_mb: float
-    """Peak memory: weights, gradients, moments and a step's temporaries, each program in its own process."""
+    """Peak memory of the program's process: weights, gradients, moments and temporary tensors of a step."""
     biased: bool
-    """Whether batches hold other samples than bertbench's: grouped by length, they aren't a random draw."""
+    """Whether batches contain other samples than bertbench's: grouped by length, they aren't random."""
     unpadded_or_trimmed: bool
-    """Whether it is a strong baseline: heads on masked positions, batches padded to at most their longest."""
+    """Whether it is a strong baseline: heads on masked positions only, batches padded to the longest or not at all."""
     ours_is: MedianRatio
-    """How many times as fast as this bertbench is, measured in pairs."""
+    """How many times as fast bertbench is, measured in pairs."""
 
 
 def measure(arguments: argparse.Namespace, progress: Progress) -> BenchResult:
-    """Measure every size in every number format."""
+    """Measure every size with every number format."""
     on_gpu = arguments.device == "cuda"
     sizes = words_of(arguments.sizes, "--sizes", tuple(SHAPES))
     dtypes = words_of(arguments.dtypes or ("bf16" if on_gpu else "fp32,bf16"), "--dtypes", _DTYPES[arguments.device])
@@ -112,7 +114,7 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> BenchResult:
 def measure_size(
     size: str, dtype: PrecisionName, gemm_flops: float, arguments: argparse.Namespace, progress: Progress
 ) -> list[MeasuredProgram]:
-    """Measure ours and the baselines, if they are installed, at one size in one number format."""
+    """Measure bertbench and the installed baselines with one size and number format."""
     device = torch.device(arguments.device)
     rounds = arguments.rounds
     seed = arguments.seed
@@ -120,21 +122,21 @@ def measure_size(
     grouped = grouped_batches(arguments.batch, rounds, seed)
     where = arguments.threads, device
     built = SHAPES[size], dtype, seed
-    turns = partial(in_turns, rounds=rounds, warm_up=rounds, progress=progress, what=f"{size}, {dtype}: ")
+    measure_all = partial(alternate, rounds=rounds, warm_up=rounds, progress=progress, what=f"{size}, {dtype}: ")
     measured = partial(_measured, size=size, dtype=dtype, gemm_flops=gemm_flops)
     rows = []
     with StepProcess(_OURS.name, _ours, *where, *built) as our_program:
         ours = {_OURS.name: _visits(our_program, batches)}
-        all_of_ours = turns(ours)[_OURS.name]
+        all_of_ours = measure_all(ours)[_OURS.name]
         for kind in _baselines(arguments, device):
             its_batches = grouped if kind.grouped else batches
             with StepProcess(kind.name, build_baseline, *where, kind, *built) as program:
-                steps = turns({**ours, kind.name: _visits(program, its_batches)})
+                steps = measure_all({**ours, kind.name: _visits(program, its_batches)})
             our_steps = steps[_OURS.name]
             its_steps = steps[kind.name]
             our_seconds = [step.seconds for step in our_steps]
             its_seconds = [step.seconds for step in its_steps]
-            if kind.grouped:  # batches by length have no pairs, but as many samples
+            if kind.grouped:  # batches that are grouped by length have no pairs, but the same number of samples
                 ours_is = MedianRatio(sum(its_seconds) / sum(our_seconds))
             else:
                 ours_is = paired_ratio(its_seconds, our_seconds)
@@ -159,7 +161,7 @@ def _visits(program: StepProcess, batches: list[Columns]) -> Callable[[int], Too
 
 
 def program_table(results: Sequence[MeasuredProgram]) -> list[str]:
-    """Return the table of a size and number format, and how much faster ours is than the fastest unbiased baselines."""
+    """Return the table of a size and number format, and how much faster bertbench is than unbiased baselines."""
     ours, *others = results
     rows = [(result.name + " (biased)" * result.biased, result) for result in results]
     lines = table_lines(rows, {f"{ours.size}, {ours.dtype}": "{0[0]}", **_COLUMNS})
@@ -168,8 +170,8 @@ def program_table(results: Sequence[MeasuredProgram]) -> list[str]:
         strongest = min(unbiased, key=_lead)
         stock_one = min((result for result in unbiased if not result.unpadded_or_trimmed), key=_lead)
         lines += [
-            f"bertbench is {strongest.ours_is} as fast as the strongest unbiased baseline, {strongest.name}",
-            f"and {stock_one.ours_is} as fast as the best unbiased stock variant, {stock_one.name}",
+            f"bertbench is {strongest.ours_is} as fast as the fastest unbiased baseline, {strongest.name}",
+            f"and {stock_one.ours_is} as fast as the fastest unbiased stock variant, {stock_one.name}",
         ]
     return lines
 
@@ -190,7 +192,7 @@ def _measured(
         ]
     )
     seconds = np.array([step.seconds for step in took])
-    if kind.grouped:  # its batches are short, medium and long
+    if kind.grouped:  # its batches have different lengths
         tokens, samples, flops = work.sum(0) / seconds.sum()
     else:
         tokens, samples, flops = (statistics.median(column / seconds) for column in work.T)
@@ -215,7 +217,7 @@ def _ours(device: torch.device, shape: BertShape, dtype: PrecisionName, seed: in
     model.initialize(torch.Generator().manual_seed(seed))
     model.to(device)
     set_arithmetic(model, device, dtype, None)
-    if device.type == "cpu":  # a run does the same
+    if device.type == "cpu":  # as in a run
         set_products(model, fastest_products(shape, _TOKENS, operand_type(dtype), lambda seconds: seconds))
     fills = wants_few_sizes(device.type, dtype, default_mode(device.type), shape.hidden_size)
     adam = OptimizerSettings(name="adam", learning_rate=LEARNING_RATE)
@@ -235,24 +237,27 @@ def _ours(device: torch.device, shape: BertShape, dtype: PrecisionName, seed: in
 
 
 def operand_type(dtype: PrecisionName) -> torch.dtype:
-    """Return the format of the operands of matrix products."""
+    """Return the number format of operands in matrix products."""
     return autocast_type(dtype) or torch.float32
 
 
 add_arguments, run = command(
     measure, ("--threads", 1, "threads on a CPU"), ("--rounds", 3, "timed steps of each program"),
-    ("--batch", None, "sequences a step (default 8 on a CPU, 24 on a GPU)"),
+    ("--batch", None, "sequences per step (default 8 on a CPU, 24 on a GPU)"),
     more=[
-        option("--sizes", default="small", metavar="A,B", help=f"of {', '.join(SHAPES)} (default small)"),
-        option("--dtypes", metavar="A,B", help="fp32, bf16, on a GPU fp16 (default fp32,bf16 on a CPU, bf16 on a GPU)"),
+        option("--sizes", default="small", metavar="A,B", help=f"some of {', '.join(SHAPES)} (default small)"),
+        option(
+            "--dtypes", metavar="A,B",
+            help="some of fp32, bf16 and, on a GPU, fp16 (default fp32,bf16 on a CPU, bf16 on a GPU)",
+        ),
         option(
             "--attention", default=",".join(ATTENTIONS), metavar="A,B",
-            help=f"transformers' attention: of {', '.join(ATTENTIONS)} (default all); eager takes the most memory",
+            help=f"transformers' attention: some of {', '.join(ATTENTIONS)} (default all); eager needs the most memory",
         ),
         add_device,
         option(
             "--compile", action=argparse.BooleanOptionalAction, default=True,
-            help="measure transformers under torch.compile too (default), which takes minutes",
+            help="also measure transformers with torch.compile (default), which takes minutes",
         ),
     ],
     seeds="lengths, tokens and weights",

@@ -1,4 +1,4 @@
-"""Measure a program in its own process, so that its memory and allocator settings are its own."""
+"""Measure a program in a process of its own, so that it has its own memory and allocator settings."""
 
 from collections.abc import Callable
 from functools import partial
@@ -18,15 +18,15 @@ Step = Callable[[Columns], None]
 
 
 class Took(NamedTuple):
-    """Time and memory of a step."""
+    """The time and memory of a step."""
 
     seconds: float
     memory_bytes: int
-    """Peak memory, with weights and optimizer, above the process's memory before it built a model."""
+    """Peak memory, including weights and optimizer, minus the process's memory before it built a model."""
 
 
 class StepProcess:
-    """Run a program in a process; `build(device, *arguments)` returns its step there."""
+    """Runs a program in a process, where `build(device, *arguments)` returns its step."""
 
     def __init__(
         self, name: str, build: Callable[..., Step], threads: int, device: torch.device, *arguments: Any
@@ -39,15 +39,15 @@ class StepProcess:
         there.close()
 
     def step(self, content: Columns) -> Took:
-        """Train on a batch; raises RunError if the process ended, after its own message."""
+        """Train on a batch. Raises RunError if the process has ended; its own message comes first."""
         self._connection.send(content)
         try:
             took: Took = self._connection.recv()
         except EOFError as error:
             self._process.join()
             raise RunError(
-                f"{self._name}: its process ended with code {self._process.exitcode}; if it was killed, memory was "
-                "short: choose a smaller --batch or --sizes"
+                f"{self._name}: its process ended with code {self._process.exitcode}; if it was killed for lack of "
+                "memory, choose a smaller --batch or --sizes"
             ) from error
         return took
 
@@ -68,7 +68,7 @@ def _serve(
 ) -> None:
     torch.set_num_threads(threads)
     if device.type == "cpu":
-        keep_freed_memory()  # as a run of ours does; a baseline gets the same
+        keep_freed_memory()  # as in our runs; the same for baselines
     before = peak_bytes(device)
     step = build(device, *arguments)
     while True:

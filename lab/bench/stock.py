@@ -1,4 +1,4 @@
-"""Build the stock alternative: transformers' BertForPreTraining on padded batches.
+"""Build the stock baseline: transformers' BertForPreTraining on padded batches.
 
 Shapes: S sequences, N tokens of the longest sequence.
 """
@@ -24,15 +24,15 @@ def has_transformers() -> bool:
 
 
 def stock_model(shape: BertShape) -> Any:
-    """Return transformers' BertForPreTraining of this shape with our activation and dropout, in training mode."""
-    import transformers  # noqa: PLC0415 - seconds, and an extra
+    """Return transformers' BertForPreTraining of this shape, with our activation and dropout, in training mode."""
+    import transformers  # noqa: PLC0415 - takes seconds, and is an extra
 
     config = transformers.BertConfig.from_dict(hugging_face_config(shape))
     return transformers.BertForPreTraining(config).train()
 
 
 def padded(content: Columns) -> PaddedBatch:
-    """Return samples in transformers' format, [S, N] each."""
+    """Return samples in transformers' format: tensors [S, N]."""
     samples, width = len(content.lengths), int(content.lengths.max())
     at_S1 = offsets(content.lengths)
     row_T = np.repeat(np.arange(samples), content.lengths)

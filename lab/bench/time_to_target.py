@@ -1,10 +1,10 @@
-"""`lab time-to-target`: time ours and Hugging Face's Trainer to the target, on the same shards, interleaved.
+"""`lab time-to-target`: compare bertbench's time to the target with that of Hugging Face's Trainer, on the same shards.
 
 The Trainer is tuned first, with seeds that no row uses: its set-ups are compared by samples/s, values of its settings
-by samples to the target. Then every row runs once a seed, each run in a process group of its own. Our time is from
-run_start to run_stop; the Trainer's starts when its first step ends, which compiles, and stops at the evaluation that
-reached the target. Both exclude imports, model and data set-up. The journal keeps every finished run, so a stopped
-comparison resumes.
+by samples to the target. Then every row runs once for each seed; the runs are interleaved, and each has its own process
+group. Our time is from run_start to run_stop. The Trainer's time starts at the end of its first step, which compiles,
+and stops at the evaluation that reaches the target. Both exclude imports and the set-up of model and data. The journal
+keeps every finished run, so that an interrupted comparison can be resumed.
 """
 
 import argparse
@@ -31,49 +31,49 @@ from bertbench.distributed.cores import available_cores
 from bertbench.distributed.spawn import environments_of
 from bertbench.loading.inputs import open_data
 from bertbench.machine.processor import processor
-from lab.bench.harness import BenchResult, command, in_turns, option
+from lab.bench.harness import BenchResult, alternate, command, option
 from lab.bench.train_result import OURS, lines_of, result
 from lab.bench.whole_run import SetUp, Trained, last_line, steps_only, train_here
 from lab.journal import Journal
 
-_TUNED_ON = (1001, 1002, 1003)  # seeds that no row runs with; values that were best on one missed the target on others
+_TUNED_ON = (1001, 1002, 1003)  # seeds that no row uses; values that were best for a single one missed other targets
 SCREENED_STEPS = 100
 _PLAIN_ADAM = ("optimizer.name=adam", "optimizer.ema_decay=0")
 _OURS_PLAIN = f"{OURS}, AdamW, not averaged"
 
 Settings = tuple[str, ...]
-"""Overrides of the system file."""
+"""Settings that override the system file."""
 
 
 class Program(NamedTuple):
-    """What trains: ours, or the Trainer with a set-up."""
+    """The program that trains: bertbench, or the Trainer with a set-up."""
 
     name: str
     overrides: Settings
     setup: SetUp | None = None
     steps: int | None = None
-    """None trains to the target."""
+    """The number of steps; None to train to the target."""
 
     @property
     def alike(self) -> str:
-        """Return the row of ours with the same optimizer."""
+        """Return the name of bertbench's row with the same optimizer."""
         if self.setup is None:
             return self.name
         return OURS if self.setup.ours else _OURS_PLAIN
 
 
 class CommonSettings(Section):
-    """What a journal's runs have in common; another needs a folder of its own."""
+    """The settings that a journal's runs share; other settings need another folder."""
 
     system: dict[str, Any]
     steps: int | None
 
 
 def measure(arguments: argparse.Namespace, progress: Progress) -> BenchResult:
-    """Train every program once per seed; the record keeps each run's evaluations. Raises RunError if one fails."""
+    """Train every program once for each seed; the record keeps all evaluations. Raises RunError if a run fails."""
     if not all(importlib.util.find_spec(name) for name in ("transformers", "accelerate")):
         raise ConfigError(
-            "found no transformers and accelerate, whose Trainer is the baseline; `make setup` installs them"
+            "transformers and accelerate, whose Trainer is the baseline, aren't installed; `make setup` installs them"
         )
     system = load_system(arguments.system, arguments.overrides)
     for values in combinations(arguments.baseline_sweeps):
@@ -83,7 +83,7 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> BenchResult:
     with tempfile.TemporaryDirectory() as folder:
         comparison = _Comparison(arguments, Journal(arguments.out or Path(folder), definition), progress)
         programs = comparison.programs()
-        runs = in_turns({program.name: partial(comparison.run, program) for program in programs}, arguments.seeds)
+        runs = alternate({program.name: partial(comparison.run, program) for program in programs}, arguments.seeds)
     results = []
     courses = {}
     for program in programs:
@@ -100,7 +100,7 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> BenchResult:
 
 
 class _Comparison:
-    """The runs of one command, finished ones from its journal."""
+    """The runs of one command; finished runs come from its journal."""
 
     def __init__(self, arguments: argparse.Namespace, journal: Journal, progress: Progress) -> None:
         self._arguments = arguments
@@ -108,7 +108,7 @@ class _Comparison:
         self._progress = progress
 
     def programs(self) -> list[Program]:
-        """Return what runs alternately; tune the Trainer first."""
+        """Return the programs whose runs alternate, after tuning the Trainer."""
         steps = self._arguments.steps
         overrides = tuple(self._arguments.overrides)
         ours = Program(OURS, overrides, steps=steps)
@@ -127,7 +127,7 @@ class _Comparison:
         ]
 
     def _swept(self, setup: SetUp, overrides: Settings) -> Settings:
-        """Return the values with which the Trainer needs the fewest samples over the tuning seeds.
+        """Return the values with which the Trainer needs the fewest samples, over the seeds for tuning.
 
         Raises RunError if no values reach the target with every seed.
         """
@@ -138,15 +138,15 @@ class _Comparison:
             if all(trained.reached for trained in trials):
                 samples_of[values] = sum(trained.samples for trained in trials)
         if not samples_of:
-            raise RunError("no values let the Trainer reach the target with every seed; give --baseline-sweep others")
+            raise RunError("the Trainer reached the target with every seed for no values; try others: --baseline-sweep")
         return min(samples_of, key=samples_of.__getitem__)
 
     def run(self, program: Program, number: int) -> Trained:
-        """Return the run of a row with seed `number` + 1."""
+        """Return a row's run with seed `number` + 1."""
         return self._trial("comparison", program, number + 1)
 
     def _trial(self, kind: str, program: Program, seed: int) -> Trained:
-        """Return the run of a program with a seed, from the journal if it finished before."""
+        """Return a program's run with a seed, from the journal if it has finished before."""
         key = {"kind": kind, "program": program.name, "settings": " ".join(program.overrides), "seed": seed}
         record = self.journal.trial(key, lambda: _trained(self._arguments.system, program, seed)._asdict())
         trained = Trained(*(record[field] for field in Trained._fields))
@@ -157,7 +157,7 @@ class _Comparison:
 
 
 def set_ups() -> list[SetUp]:
-    """Return the Trainer's set-ups: one process and one a core, in each number format, with one extra each."""
+    """Return the Trainer's set-ups: one process or one for each core, each number format, and at most one extra."""
     has_bf16 = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
     formats = ("fp32", "bf16") if has_bf16 else ("fp32",)
     extras = ("", "torch_compile", "a worker")
@@ -165,7 +165,7 @@ def set_ups() -> list[SetUp]:
 
 
 def combinations(sweeps: Sequence[str]) -> list[Settings]:
-    """Return the settings of each trial of `NAME=VALUE,VALUE...`, one trial without sweeps. Raises ConfigError."""
+    """Return the settings of each trial, given `NAME=VALUE,VALUE...`; one if there are none. Raises ConfigError."""
     choices = []
     for sweep in sweeps:
         name, equals, values = sweep.partition("=")
@@ -182,7 +182,7 @@ def _trained(system: str, program: Program, seed: int) -> Trained:
 
 
 def train_ours(system: str, steps: int | None, overrides: Settings, seed: int) -> Trained:
-    """Train a system by bertbench, to its target or for some steps."""
+    """Train a system by bertbench, to its target or for a number of steps."""
     if steps is not None:
         overrides = (*overrides, *steps_only(steps, load_system(system, overrides).global_batch_size))
     with tempfile.TemporaryDirectory() as folder:
@@ -190,7 +190,7 @@ def train_ours(system: str, steps: int | None, overrides: Settings, seed: int) -
 
 
 def train_baseline(system: str, steps: int | None, setup: SetUp, overrides: Settings, seed: int) -> Trained:
-    """Train a system by Hugging Face's Trainer, to its target or for some steps. Raises RunError if it fails."""
+    """Train a system by Hugging Face's Trainer, to its target or for a number of steps. Raises RunError if it fails."""
     request = json.dumps([system, overrides, seed, steps, setup])
     environments: list[Mapping[str, str]] = [*environments_of(setup.ranks)] if setup.ranks > 1 else [{}]
     processes = [
@@ -208,17 +208,18 @@ def train_baseline(system: str, steps: int | None, setup: SetUp, overrides: Sett
 
 
 add_arguments, run = command(
-    measure, ("--seeds", 1, "runs of each program"), ("--steps", None, "measure only throughput, over N steps"),
+    measure, ("--seeds", 1, "runs of each program"), ("--steps", None, "measure only the throughput, over N steps"),
     more=[
         option("system", nargs="?", default="cpu_demo", metavar="SYSTEM", help=f"{SYSTEM_HELP} (default cpu_demo)"),
         option(
             "--baseline-sweep", action="append", default=[], dest="baseline_sweeps", metavar="NAME=VALUE,VALUE",
-            help="set a value of AdamW, the Trainer's and ours; of several values, keep those that need the fewest "
-            f"samples to the target with seeds {_TUNED_ON[0]} to {_TUNED_ON[-1]}; repeat it to try all combinations",
+            help="set a value of AdamW, for the Trainer and for bertbench; of several values, keep the one that needs "
+            f"the fewest samples to the target with seeds {_TUNED_ON[0]} to {_TUNED_ON[-1]}; repeat the option to try "
+            "all combinations",
         ),
         option(
             "--out", type=Path, metavar="FOLDER",
-            help="folder of finished runs; a stopped comparison resumes there (default: none are kept)",
+            help="folder of finished runs, from which an interrupted comparison resumes (default: none are kept)",
         ),
         add_system_arguments,
     ],

@@ -1,4 +1,4 @@
-"""Compare programs that train to a target: rows of means, and how many times as fast ours is, with an interval."""
+"""Compare programs that train to a target: rows of means, and how many times as fast bertbench is, with an interval."""
 
 import math
 import statistics
@@ -13,7 +13,7 @@ from lab.bench.whole_run import Trained
 OURS = "bertbench"
 _COLUMNS = {
     "": "{0.name}", "seconds": "{0.seconds_to_target:,.1f}", "samples": "{0.samples_to_target:,.0f}",
-    "samples/s": "{0.samples_per_s:,.0f}", "ours is": "{0.times:s}",
+    "samples/s": "{0.samples_per_s:,.0f}", "our speed-up": "{0.times:s}",
 }  # fmt: skip
 
 
@@ -23,27 +23,27 @@ class ProgramResult:
 
     name: str
     seconds_to_target: float | None
-    """Mean; None if a run missed the target, or had none."""
+    """The mean; None if a run missed the target or had none."""
     samples_to_target: float | None
     """Mean."""
     samples_per_s: float
-    """Median rate over whole runs, with evaluations."""
+    """The median rate over whole runs, including evaluations."""
     reached: bool
     """Whether every run reached the target."""
     runs: int
     times_ours: MedianRatio | None
-    """Its seconds over ours, and the ends of the 95 % interval; None without both."""
+    """Its seconds divided by ours, and the ends of the 95 % interval; None unless both reached the target."""
     rate_ours: MedianRatio | None
-    """Our samples/s over its, with its optimizer; None without runs of ours with that."""
+    """Our samples/s with the same optimizer, divided by its samples/s; None if we have no such runs."""
 
     @property
     def times(self) -> str:
-        """Return how many times as fast ours is, with the interval."""
+        """Return how many times as fast bertbench is, with the interval."""
         return str(self.times_ours or "-")
 
 
 def result(name: str, runs: Sequence[Trained], ours: Sequence[Trained], alike: Sequence[Trained]) -> ProgramResult:
-    """Return the row of a program beside ours, and beside ours with the same optimizer."""
+    """Return the row of a program, compared with our runs and with those of ours that use the same optimizer."""
     reached = all(run.reached for run in runs)
     ours_reached = all(run.reached for run in ours)
     seconds = [run.seconds for run in runs]
@@ -65,7 +65,7 @@ def result(name: str, runs: Sequence[Trained], ours: Sequence[Trained], alike: S
 def ratio_of_means(above: Sequence[float], below: Sequence[float]) -> MedianRatio:
     """Return the ratio of two independent geometric means, and its 95 % interval by Welch's t-test of the logarithms.
 
-    No ends with fewer than 2 values a side.
+    The interval has no ends if a side has fewer than 2 values.
     """
     logs_above = [math.log(value) for value in above]
     logs_below = [math.log(value) for value in below]
@@ -77,17 +77,17 @@ def ratio_of_means(above: Sequence[float], below: Sequence[float]) -> MedianRati
 
 
 def lines_of(results: Sequence[ProgramResult]) -> list[str]:
-    """Return the table, and how much sooner ours is at the target than the Trainer, and how much faster its step."""
+    """Return the table, how much sooner than the Trainer we reach the target, and how much faster our steps are."""
     lines, ours = table_lines(results, _COLUMNS), results[0]
     baselines = [row for row in results if not row.name.startswith(OURS)]
     rates = [
-        f"{baseline.rate_ours} the samples/s of {baseline.name}, with the same optimizer"
+        f"{baseline.rate_ours} as many samples/s as {baseline.name}, with the same optimizer"
         for baseline in baselines
         if baseline.rate_ours
     ]
     shares = [
-        f"{baseline.times} as fast to the target as {baseline.name}: "
-        f"{baseline.samples_to_target / ours.samples_to_target:.2f} of it by fewer samples"
+        f"{baseline.times} as fast to the target as {baseline.name}; "
+        f"fewer samples account for {baseline.samples_to_target / ours.samples_to_target:.2f} x of it"
         for baseline in baselines
         if baseline.times_ours and baseline.samples_to_target and ours.samples_to_target
     ]

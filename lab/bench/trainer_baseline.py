@@ -1,8 +1,8 @@
-"""Train by Hugging Face's Trainer on the same shards to the same target: the baseline of `bertbench train`.
+"""Train by Hugging Face's Trainer on the same shards to the same target: the baseline for `bertbench train`.
 
-Model, batch, schedule, evaluation interval and target come from the system file. It is tuned as a careful user would:
-fused AdamW, batches padded to their longest sample and read a batch at a time, no logging, no saving; and its first
-step isn't timed.
+Model, batch, schedule, evaluation interval and target come from the system file. It is set up as a careful user would:
+fused AdamW, batches that are padded to their longest sample and read a batch at a time, no logging and no saving. Its
+first step isn't timed.
 """
 
 import json
@@ -30,11 +30,11 @@ from bertbench.training.task import initial_model
 from lab.bench.stock import PaddedBatch, padded, stock_model
 from lab.bench.whole_run import Course, SetUp, Trained
 
-_EVALUATED = 256  # samples of an evaluation batch
+_EVALUATED = 256  # samples in an evaluation batch
 
 
 def train_baseline(system: System, seed: int, steps: int | None, setup: SetUp) -> Trained:
-    """Train in this process, as one of `setup`'s ranks, `steps` steps without an evaluation or else to the target."""
+    """Train in this process, one of `setup`'s ranks: `steps` steps without evaluation, or else to the target."""
     torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // setup.ranks))
     own_seed = derive(seed, "Trainer") % 2**31
     transformers.set_seed(own_seed)
@@ -68,7 +68,7 @@ def _arguments(
     return transformers.TrainingArguments(
         output_dir=folder,
         use_cpu=True,
-        max_steps=steps + 1 if steps else system.max_steps,  # the first isn't timed
+        max_steps=steps + 1 if steps else system.max_steps,  # the first step isn't timed
         per_device_train_batch_size=system.global_batch_size // setup.ranks,
         per_device_eval_batch_size=_EVALUATED,
         max_grad_norm=system.clip.max_norm,
@@ -91,13 +91,13 @@ def _arguments(
 
 
 def _adamw(parameters: list[torch.nn.Parameter], system: System) -> torch.optim.Optimizer:
-    """Return fused AdamW; biases and LayerNorms don't decay."""
+    """Return fused AdamW, without weight decay for biases and LayerNorms."""
     options = system.optimizer
     matrices = [parameter for parameter in parameters if parameter.dim() > 1]
     vectors = [parameter for parameter in parameters if parameter.dim() <= 1]
     return torch.optim.AdamW(
         [{"params": matrices, "weight_decay": options.weight_decay}, {"params": vectors, "weight_decay": 0.0}],
-        lr=1.0,  # the schedule multiplies it
+        lr=1.0,  # the schedule multiplies it by the rate
         betas=(options.beta1, options.beta2),
         eps=options.epsilon,
         fused=True,
@@ -105,7 +105,7 @@ def _adamw(parameters: list[torch.nn.Parameter], system: System) -> torch.optim.
 
 
 class _MuonAndAdamW(torch.optim.Optimizer):
-    """Our optimizer from torch's parts: Muon updates the encoder's matrices, fused AdamW everything else."""
+    """Our optimizer, built from torch's: Muon updates the encoder's matrices, fused AdamW everything else."""
 
     def __init__(self, model: Any, system: System) -> None:
         options = system.optimizer
@@ -118,14 +118,14 @@ class _MuonAndAdamW(torch.optim.Optimizer):
             momentum=options.muon.momentum,
             nesterov=options.muon.nesterov,
             ns_steps=options.muon.ns_steps,
-            adjust_lr_fn="match_rms_adamw",  # as ours scales updates
+            adjust_lr_fn="match_rms_adamw",  # scales updates like ours
         )
         adamw = _adamw([parameter for parameter in model.parameters() if parameter not in taken], system)
         self._parts = (muon, adamw)
         super().__init__([*muon.param_groups, *adamw.param_groups], {})
 
     def step(self, closure: Any = None) -> Any:
-        """Update all weights; the schedule writes its rates into this optimizer's own groups."""
+        """Update all weights; the schedule writes its rates into the groups of this optimizer."""
         groups = iter(self.param_groups)
         for part in self._parts:
             for group in part.param_groups:
@@ -134,7 +134,7 @@ class _MuonAndAdamW(torch.optim.Optimizer):
 
 
 class _Samples(TorchDataset[PaddedBatch]):
-    """A split in memory, read a batch at a time, which is faster than sample by sample."""
+    """A split of the data in memory, read a batch at a time, which is faster than sample by sample."""
 
     def __init__(self, dataset: Dataset) -> None:
         folder, shards = dataset.folder / dataset.name, dataset.split.shards
@@ -144,12 +144,12 @@ class _Samples(TorchDataset[PaddedBatch]):
         return len(self._content.lengths)
 
     def __getitems__(self, ids: list[int]) -> PaddedBatch:
-        """Return the samples of these ids, padded to their longest; torch's loader calls it for whole batches."""
+        """Return the samples with these ids, padded to the longest; torch's loader calls this for whole batches."""
         return padded(self._content.take(np.array(ids)))
 
 
 class _Watch(transformers.TrainerCallback):
-    """Record when training began, after its first step, and ended; stop it at the target."""
+    """Records when training began (after its first step) and ended; stops it at the target."""
 
     def __init__(self, target: float) -> None:
         self._target = target
@@ -158,7 +158,7 @@ class _Watch(transformers.TrainerCallback):
         self.course: Course = []
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
-        """Start the clock when the first step, which compiles, is done."""
+        """Start the clock after the first step, which compiles."""
         self.began = self.began or time.perf_counter()
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
@@ -166,7 +166,7 @@ class _Watch(transformers.TrainerCallback):
         self.ended = time.perf_counter()
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        """Stop training if the target is reached, as the Trainer does after its last step."""
+        """Stop training if the target is reached, in the same way as the Trainer stops after its last step."""
         accuracy = given["metrics"]["eval_accuracy"]
         self.course.append((time.perf_counter() - self.began, accuracy))
         self.reached = accuracy >= self._target
@@ -174,19 +174,19 @@ class _Watch(transformers.TrainerCallback):
 
 
 def _predictions(logits: Any, _: Any) -> Tensor:
-    """Return the most probable token at every place: scores of all evaluation samples would fill memory."""
+    """Return the most probable token at each position: the scores of all evaluation samples would fill the memory."""
     return logits[0].argmax(-1)
 
 
 def _accuracy(found: Any) -> dict[str, float]:
-    """Return correct predictions over all masked tokens, as MLPerf counts them."""
+    """Return correct predictions divided by all masked tokens, as in MLPerf."""
     predictions_SN, (labels_SN, _) = found
     wanted = labels_SN != IGNORED
     return {"accuracy": float((predictions_SN[wanted] == labels_SN[wanted]).mean())}
 
 
 def main() -> None:
-    """Train by the JSON on the command line; rank 0 prints the outcome."""
+    """Train according to the JSON on the command line; rank 0 prints the outcome."""
     system, overrides, seed, steps, setup = json.loads(sys.argv[1])
     trained = train_baseline(load_system(system, overrides), seed, steps, SetUp(*setup))
     if os.environ.get("RANK", "0") == "0":

@@ -1,7 +1,7 @@
 """`lab update`: time a step of LAMB and of torch's fused AdamW on BERT's parameters.
 
-All optimizers update the same weights from the same gradients; medians count. New gradients are drawn before every
-step, untimed; clipping's global norm is left out.
+All optimizers update the same weights with the same gradients. Medians count. New gradients are drawn before every
+step, which isn't timed. The global norm for clipping isn't included.
 """
 
 import argparse
@@ -23,8 +23,8 @@ from bertbench.optim.interface import Optimizer
 from lab.bench.harness import (
     BenchResult,
     add_device,
+    alternate,
     command,
-    in_turns,
     machine_name,
     milliseconds,
     option,
@@ -38,7 +38,7 @@ _WARM_UP = 2  # the first steps fault in memory pages
 
 
 def measure(arguments: argparse.Namespace, progress: Progress) -> BenchResult:
-    """Time the optimizers that the options name."""
+    """Time the optimizers that the options select."""
     device = torch.device(arguments.device)
     with torch.device("meta"):
         model = Bert(BertShape())
@@ -59,14 +59,14 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> BenchResult:
         for name, taken in times.items()
     ]
     head = f"{parameters:,} parameters on {where}; peak memory {peak_gb:.2f} GB"
-    lines = table_lines(rows, {"optimizer": "{0[0]}", "ms": "{0[1]:,.1f}", "over AdamW": "{0[2]}"})
+    lines = table_lines(rows, {"optimizer": "{0[0]}", "ms": "{0[1]:,.1f}", "time / AdamW's": "{0[2]}"})
     return BenchResult(content, [head, *lines])
 
 
 def step_times(
     model: Bert, total: int, arguments: argparse.Namespace, progress: Progress
 ) -> tuple[dict[str, list[float]], dict[str, str]]:
-    """Return milliseconds of each round and arithmetic, by optimizer, those of --also included."""
+    """Return, for each optimizer including those of --also, the milliseconds of each round, and its arithmetic."""
     parameters = list(model.parameters())
     device = parameters[0].device
     generator = torch.Generator(device).manual_seed(1)
@@ -86,13 +86,13 @@ def step_times(
         muon, _ = build_optimizer(model, OptimizerSettings(name="muon", learning_rate=_RATE))
         steps["muon"] = partial(muon.step, _RATE)
     timed_steps = {name: partial(timed, take) for name, take in steps.items()}
-    times = in_turns(timed_steps, arguments.rounds, _WARM_UP, progress)
+    times = alternate(timed_steps, arguments.rounds, _WARM_UP, progress)
     texts = {"adamw_fused": "torch's fused AdamW", "lamb": text}
     return times, texts | dict.fromkeys(arguments.also, "multi-tensor")
 
 
 def _lamb(model: Bert, total: int, device: torch.device) -> tuple[Optimizer, str]:
-    """Return LAMB as a run's system file takes it on this device, and a text that describes its arithmetic."""
+    """Return LAMB as a run would use it on this device, and a text that describes its arithmetic."""
     if device.type == "cuda":
         return build_optimizer(model, OptimizerSettings(name="lamb", learning_rate=_RATE, impl="triton"))
     options = OptimizerSettings(name="lamb", learning_rate=_RATE)
@@ -105,7 +105,7 @@ def _lamb(model: Bert, total: int, device: torch.device) -> tuple[Optimizer, str
 
 
 add_arguments, run = command(
-    measure, ("--rounds", 7, "timed steps of each"),
+    measure, ("--rounds", 7, "timed steps of each optimizer"),
     more=[
         add_device, option("--also", nargs="+", default=[], choices=["muon"], metavar="NAME", help="also measure muon"),
     ],

@@ -1,4 +1,4 @@
-"""Do a whole run for a benchmark, to the target or of a fixed number of steps, and read its times."""
+"""Do a whole run for a benchmark, to the target or for a fixed number of steps, and read its times."""
 
 import json
 import subprocess
@@ -23,21 +23,23 @@ ALIKE = (
     "optimizer.ema_decay=0",
     "checkpoint.final_weights=false",
 )
-"""Settings of runs that are compared. A run that measured its number format could choose another one and need other
-samples to the target. Local updates are evaluated by the ranks' mean, so nothing evaluates an average over steps."""
+"""Settings that all compared runs share. A run that measured its number format could choose a different one, and need a
+different number of samples. Local updates are evaluated with the ranks' mean, so no run evaluates an average over
+steps.
+"""
 Course = list[tuple[float, float]]
-"""Seconds since training began and accuracy, at each evaluation."""
+"""For each evaluation, the seconds since training began, and the accuracy."""
 
 
 class SetUp(NamedTuple):
-    """How the Trainer runs."""
+    """How the Trainer is run."""
 
     ranks: int = 1
     precision: str = "fp32"
     extra: str = ""
-    """`torch_compile`, `a worker` that loads data in a process of its own, or nothing."""
+    """`torch_compile`, `a worker` (which loads data in its own process), or nothing."""
     ours: bool = False
-    """Our initial weights, and our optimizer from torch's parts; else transformers' and AdamW."""
+    """Whether to use our initial weights, and our optimizer built from torch's, instead of transformers' and AdamW."""
 
     @property
     def name(self) -> str:
@@ -52,17 +54,17 @@ class SetUp(NamedTuple):
 
 
 class Trained(NamedTuple):
-    """One run of one program."""
+    """One run of a program."""
 
     seconds: float
-    """From run_start to run_stop; for a run of fixed steps, without its final evaluation."""
+    """The time from run_start to run_stop; with a fixed number of steps, without the final evaluation."""
     samples: int
     reached: bool
     course: Course
 
     @property
     def rate(self) -> float:
-        """Return samples/s over the whole run."""
+        """Return the samples/s over the whole run."""
         return self.samples / self.seconds
 
 
@@ -85,7 +87,7 @@ def train_here(system: str, settings: Iterable[str], seed: int, log: Path, to_ta
 
 
 def steps_here(system: str, settings: Iterable[str], seed: int, log: Path) -> list[dict[str, Any]]:
-    """Do a run of fixed steps on this machine, and return what it measured in each. Raises RunError if it fails."""
+    """Do a run with a fixed number of steps here; return its metrics of each step. Raises RunError if it fails."""
     train_here(system, settings, seed, log, to_target=False)
     lines = ResultFiles(log).metrics.read_text(encoding="utf-8").splitlines()
     return [json.loads(line) for line in lines]
@@ -97,7 +99,7 @@ def last_line(text: str) -> str:
 
 
 def train_quietly(world: World, system: System, seed: int, log: Path) -> None:
-    """Do a whole run, without progress; rank 0 writes the log and what lies beside it. Collective."""
+    """Do a whole run without showing progress; rank 0 writes the log and its folder. Collective."""
     files = ResultFiles(log) if world.leads else None
     if files is not None:
         files.describe(system, seed)
@@ -105,8 +107,8 @@ def train_quietly(world: World, system: System, seed: int, log: Path) -> None:
 
 
 def read_timed_run(log: Path, to_target: bool) -> Trained:
-    """Read the log of a run that ended in order."""
+    """Read the log of a run that ended normally."""
     facts = RunFacts(read_events(log))
-    assert facts.time_to_train_s is not None, "a run that ends in order has a start and a stop"
+    assert facts.time_to_train_s is not None, "a run that ends normally has a start and a stop"
     seconds = facts.time_to_train_s - (0.0 if to_target else evaluation_s(facts))
     return Trained(seconds, int(facts.samples or 0), facts.status == "success", facts.course)

@@ -1,4 +1,4 @@
-"""List the commands of `bertbench lab`: a bench or a study each, whose module loads when it is called."""
+"""List the commands of `bertbench lab`. Each is a bench or a study; its module is loaded when the command is called."""
 
 import argparse
 import importlib
@@ -28,26 +28,26 @@ _BENCHES = {
     "squad": "fine-tune on questions in several layouts, and compare speed, scores and goodput",
 }
 _STUDIES = {
-    "batch": "compare batch sizes and learning-rate scaling rules, by samples and steps to target",
+    "batch": "compare batch sizes and learning-rate scaling rules, by samples and steps to the target",
     "buckets": "compare numbers of buckets and thresholds of bucket clipping",
-    "compression": "compare compressed gradients by samples to target",
-    "optimizer": "compare optimizers by samples and seconds to target",
+    "compression": "compare compressed gradients by samples to the target",
+    "optimizer": "compare optimizers by samples and seconds to the target",
 }
-"""Each runs lab/commands/study.py with the definition of its name."""
+"""Each command runs lab/commands/study.py with the definition of its name."""
 _FORMATS = {
     "fp8": "compare products in fp8 with bf16 by samples to the target",
     "residual": "compare hidden states in bf16 with fp32 by samples to the target",
 }
-"""Each runs lab/bench/number_formats.py with the comparison of its name."""
+"""Each command runs lab/bench/number_formats.py with the comparison of its name."""
 _OTHER_STUDIES = {
-    "clip": "compare clip modes by samples to target",
+    "clip": "compare clip modes by samples to the target",
     "paper": "check the paper's claims one by one",
 }
-"""Each has a module of its own."""
+"""Each command has its own module."""
 
 
 def _command(name: str, text: str, module: str, study: str | None = None) -> Command:
-    """Return the command whose module has `add_arguments` and `run`, or makes them for `study`."""
+    """Return a command, whose module defines `add_arguments` and `run`, or makes them for `study`."""
 
     def functions() -> tuple[Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace], int]]:
         loaded = importlib.import_module(module)

@@ -1,4 +1,4 @@
-"""`bertbench lab clip`: compare clip modes by samples to target, on virtual ranks."""
+"""`bertbench lab clip`: compare clip modes by samples to the target, on virtual ranks."""
 
 import argparse
 
@@ -9,7 +9,7 @@ _NAME = "clip_ranks"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add seeds, the definition, the folder, and --ranks."""
+    """Add the options for seeds, definition and folder, and --ranks."""
     add_study_arguments(parser, _NAME)
     parser.add_argument("--ranks", metavar="N,...", help="emulate these numbers of ranks (default: the definition's)")
 

@@ -12,12 +12,12 @@ from lab.study.paper import PARTS, SOURCES, published_rows, rows_of, run_parts
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the folder of answers."""
+    """Add the option for the folder of answers."""
     add_folder_arguments(parser, "paper")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the missing parts, and write the page of their answers."""
+    """Run the missing parts, and write a page of all answers."""
     check_optuna()
     folder = study_folder(arguments, "paper")
     with Progress() as progress:

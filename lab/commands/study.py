@@ -1,4 +1,4 @@
-"""Make the command of a study: read its definition, run the missing trials, print tables, write record and page."""
+"""Make the command of a study, which reads its definition, runs missing trials, prints tables, and writes a page."""
 
 import argparse
 import importlib.util
@@ -20,7 +20,7 @@ from lab.study.language_run import read_setting, run_setting
 
 _PAGE = "study.html"
 _COMPARISONS = {
-    "values of": "{0[values_of]}", "configuration": "{0[difference][arm]}", "against": "{0[difference][against]}",
+    "tuned values of": "{0[values_of]}", "configuration": "{0[difference][arm]}", "against": "{0[difference][against]}",
     "ratio": "{0[ratio]:.3f}", "95 % from": "{0[ratio_low]:.3f}", "to": "{0[ratio_high]:.3f}", "seeds": "{0[seeds]:d}",
     "Holm's p": "{0[holm_p]:.2g}", "verdict": "{0[verdict]}",
 }  # fmt: skip
@@ -30,32 +30,33 @@ _CONFIGURATIONS = {
     "seconds": "{0[seconds_to_target]:,.2f}", "clipped": "{0[clipped]:.0%}",
 }  # fmt: skip
 _RULE = (
-    "A trial ends at the target. Differences are taken seed by seed where both configurations reached it, with "
-    "Student's 95 % interval. A verdict names a difference only if the paired t-test's p-value, corrected for all "
-    "tests of the study (Holm), is at most 0.05 and no seed missed the target. Intervals cover the luck of seeds, not "
-    "that of tuning."
+    "A trial ends at the target. Differences are computed for each seed with which both configurations reached it, "
+    "with Student's 95 % interval. A verdict states a difference only if the p-value of the paired t-test, corrected "
+    "for all tests of the study (Holm), is at most 0.05, and no seed missed the target. Intervals cover the variation "
+    "between seeds, but not that of tuning."
 )
 
 
 def add_folder_arguments(parser: argparse.ArgumentParser, name: str) -> None:
-    """Add the folder that a study writes."""
+    """Add the option for the folder that a study writes."""
     parser.add_argument(
         "--out", type=Path, metavar="DIR",
-        help=f"folder of its runs, journal and page; a stopped study resumes there (default: runs/study_{name})",
+        help="folder for runs, journal and page, from which an interrupted study resumes (default: "
+        f"runs/study_{name})",
     )  # fmt: skip
 
 
 def add_study_arguments(parser: argparse.ArgumentParser, name: str) -> None:
-    """Add what the study of this name reads and writes."""
+    """Add the options of the study of this name."""
     add_number(parser, "--seeds", "N", "runs of every configuration (default: the definition's)")
     parser.add_argument(
-        "--definition", type=Path, metavar="FILE", help="another study of this form (default: the project's own)"
+        "--definition", type=Path, metavar="FILE", help="another definition of the study (default: the project's)"
     )
     add_folder_arguments(parser, name)
 
 
 def study_folder(arguments: argparse.Namespace, name: str) -> Path:
-    """Return the folder that --out gives a study."""
+    """Return a study's folder: that of --out, or the default."""
     return arguments.out or runs_folder() / f"study_{name}"
 
 
@@ -71,15 +72,15 @@ def study_command(name: str) -> Command:
 def check_optuna() -> None:
     """Raise ConfigError if Optuna, an optional extra, is not installed."""
     if importlib.util.find_spec("optuna") is None:
-        raise ConfigError("studies tune with Optuna, which is not installed; pip install 'bertbench[study]'")
+        raise ConfigError("Optuna, by which studies tune, isn't installed; run pip install 'bertbench[study]'")
 
 
 def run_study(arguments: argparse.Namespace, name: str, definition: Definition) -> int:
-    """Run the missing trials of a study, write its page and print its tables."""
+    """Run a study's missing trials, write its page and print its tables."""
     if definition.tuning:
         check_optuna()
     check_configurations(definition)
-    torch.set_num_threads(1)  # the models are tiny: more threads cost more than they compute
+    torch.set_num_threads(1)  # the models are so tiny that more threads make them slower
     folder = study_folder(arguments, name)
     with Progress() as progress:
         study = Study(definition, folder, partial(_run_trial, definition.setting), progress)
@@ -93,19 +94,19 @@ def run_study(arguments: argparse.Namespace, name: str, definition: Definition) 
         "",
         *table_lines(compared, _COMPARISONS),
         "",
-        f"all of it: {folder / _PAGE}",
+        f"full record: {folder / _PAGE}",
     ]
     emit(arguments.json, shown, "\n".join(lines))
     return 0
 
 
 def definition_of(arguments: argparse.Namespace, name: str) -> Definition:
-    """Read the definition that --definition gives a study, or the project's own."""
+    """Read the definition of a study: that of --definition, or the project's."""
     return read_definition(arguments.definition or STUDIES / f"{name}.json")
 
 
 def check_configurations(definition: Definition) -> None:
-    """Raise ConfigError for a configuration that can't be trained, before any is."""
+    """Raise ConfigError if any configuration can't be trained, before training starts."""
     for configuration in definition.configurations():
         lowest = {name: bounds.value(bounds.low) for name, bounds in configuration.space.items()}
         read_setting(definition.setting, configuration.settings | lowest)

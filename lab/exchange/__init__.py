@@ -1,1 +1,1 @@
-"""Let gradients meet in the ways that training at scale knows, each small and on real gloo processes."""
+"""Combine gradients in the ways known from training at scale, on a few real gloo processes."""

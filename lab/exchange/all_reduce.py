@@ -1,6 +1,6 @@
-"""Sum a tensor over the workers by messages: ring, tree and hierarchical all-reduce, beside gloo's.
+"""Sum a tensor over the workers by messages: ring, tree and hierarchical all-reduce, and gloo's for comparison.
 
-After each, every worker has the same sum, so a step has the same result as with any other, but for rounding.
+After each of them, every worker has the same sum. The results of a step therefore differ only by rounding.
 Formulas: W workers, a gradient of N bytes, two hosts.
 """
 
@@ -16,11 +16,11 @@ RANKS_PER_HOST = 2
 
 
 def ring(wire: Wire, tensor: Tensor) -> None:
-    """Sum in place in 2 (W - 1) rounds: each rank sends a W-th to its right neighbour in each."""
+    """Sum in place in 2 (W - 1) rounds, in each of which every rank sends 1 / W of the tensor to the right."""
     chunks = tensor.tensor_split(wire.workers)
     right = (wire.rank + 1) % wire.workers
     left = (wire.rank - 1) % wire.workers
-    for number in range(wire.workers - 1):  # reduce-scatter: at its end this rank has the sum of chunk rank + 1
+    for number in range(wire.workers - 1):  # reduce-scatter: at its end, this rank has the sum of chunk rank + 1
         outgoing = chunks[(wire.rank - number) % wire.workers]
         partial_sum = chunks[(wire.rank - number - 1) % wire.workers]
         partial_sum += wire.swap(outgoing, right, partial_sum, left)
@@ -33,7 +33,7 @@ def ring(wire: Wire, tensor: Tensor) -> None:
 def tree(wire: Wire, tensor: Tensor) -> None:
     """Sum in place in 2 log2 W rounds: recursive halving, then doubling (Thakur et al. 2005); W is a power of two.
 
-    The nearest ranks swap first, so that the largest pieces stay on a host.
+    The nearest ranks exchange first, so that the largest pieces don't leave a host.
     """
     segment = tensor
     levels = []
@@ -56,7 +56,7 @@ def tree(wire: Wire, tensor: Tensor) -> None:
 
 
 def hierarchical(wire: Wire, tensor: Tensor) -> None:
-    """Sum in place on each of two hosts, then between the hosts' first ranks, and send the sum to the others."""
+    """Sum in place on each of two hosts, then between the first ranks of both, which send the sum to the others."""
     leader = wire.rank - wire.rank % RANKS_PER_HOST
     others = range(leader + 1, leader + RANKS_PER_HOST)
     if wire.rank != leader:
@@ -74,12 +74,12 @@ def hierarchical(wire: Wire, tensor: Tensor) -> None:
 
 
 def gloo(wire: Wire, tensor: Tensor) -> None:
-    """Sum in place by gloo, which counts nothing."""
+    """Sum in place by gloo, whose messages aren't counted."""
     distributed.all_reduce(tensor, group=wire.group)
 
 
 def ring_formula(workers: int, size: int) -> Formula:
-    """Return the ring's traffic: in every round one rank of each host sends to the other host."""
+    """Return the ring's traffic: in every round, one rank of each host sends to the other host."""
     rounds = 2 * (workers - 1)
     return Formula(rounds * workers, rounds * size, rounds, rounds * size // workers)
 
@@ -87,12 +87,12 @@ def ring_formula(workers: int, size: int) -> Formula:
 def tree_formula(workers: int, size: int) -> Formula:
     """Return the tree's traffic: the last halving and the first doubling pass between the hosts."""
     levels = workers.bit_length() - 1
-    crossing = workers // 2 * size // workers  # a W-th from each rank of a host
+    crossing = workers // 2 * size // workers  # 1 / W of the tensor from each rank of a host
     return Formula(2 * levels * workers, 2 * (workers - 1) * size, 2, 2 * crossing)
 
 
 def hierarchical_formula(workers: int, size: int) -> Formula:
-    """Return the hierarchical sum's traffic: to the leaders, between the two, and from them."""
+    """Return the hierarchical sum's traffic: to the first rank of each host, between those two, and from them."""
     followers = workers - 2
     messages = 2 * followers + 2
     return Formula(messages, messages * size, 1, size)
@@ -105,16 +105,16 @@ class AllReduce:
     workers: int
     reduce: Callable[[Wire, Tensor], None]
     traffic: Callable[[int, int], Formula] | None = None
-    """From the number of workers and the bytes of a gradient."""
+    """Returns the traffic, given the number of workers and the bytes of a gradient."""
     servers: int = 0
     in_step: bool = True
 
     def formula(self, elements: int) -> Formula | None:
-        """Return a step's traffic."""
+        """Return the traffic of a step."""
         return None if self.traffic is None else self.traffic(self.workers, elements * ELEMENT_BYTES)
 
     def step(self, wire: Wire, weights: Tensor, gradient: Tensor, rate: float, number: int) -> None:
-        """Sum the gradients and take the step."""
+        """Sum the gradients over the workers and take the step."""
         del number
         self.reduce(wire, gradient)
         weights.sub_(gradient, alpha=rate / self.workers)

@@ -1,7 +1,7 @@
-"""A learning task with a known optimum: least squares on a stream of samples, the same for every variant.
+"""Define a learning task with a known optimum: least squares on a stream of samples, the same for every variant.
 
-A sample is a vector x of D independent normal numbers and y = x w* + noise. So the excess loss of weights w over the
-optimum is |w - w*|^2 / 2, exactly, and samples to a target need no evaluation data.
+A sample is a vector x of D independent normal numbers, and y = x w* + noise. The excess loss of weights w over the
+optimum is therefore exactly |w - w*|^2 / 2, so that no evaluation data is needed to find the samples to a target.
 """
 
 import numpy as np
@@ -17,7 +17,7 @@ class LeastSquares:
     """The samples of one worker."""
 
     def __init__(self, elements: int, batch: int, worker: int, seed: int) -> None:
-        """Draw w*, of length about 1, which all workers share; the worker's samples follow from both seeds."""
+        """Draw w*, whose length is about 1 and which all workers share. Seed and worker determine the samples."""
         shared = torch.Generator().manual_seed(derive(seed, "optimum"))
         self.optimum = torch.randn(elements, generator=shared) / elements**0.5
         self._batch = batch
@@ -31,7 +31,7 @@ class LeastSquares:
         return inputs_BD.T @ errors_B / self._batch
 
     def excess(self, weights: Tensor) -> float:
-        """Return the loss above the optimum's, as a share of that of weights of zero."""
+        """Return the excess loss over the optimum, divided by the excess loss of zero weights."""
         start = self.optimum.square().sum()
         return float((weights - self.optimum).square().sum() / start)
 
@@ -39,7 +39,7 @@ class LeastSquares:
 def compute_seconds(
     steps: int, worker: int, seed: int, usual_s: float, slow_s: float, slow_share: float
 ) -> list[float]:
-    """Return how long each step of a worker computes: some, drawn at random, are slow."""
+    """Return the computing time of each step of a worker; some steps, chosen at random, are slow."""
     random = np.random.default_rng(derive(seed, "slow", worker))
     slow = random.random(steps) < slow_share
     return np.where(slow, slow_s, usual_s).tolist()

@@ -1,7 +1,7 @@
-"""Keep the weights on parameter servers: in step, bounded staleness, asynchronous, and with backup workers.
+"""Keep the weights on parameter servers: synchronous, with bounded staleness, asynchronous, and with backup workers.
 
-A worker sends its gradient and waits for weights. A shard says, gradient by gradient, how the weights change and which
-workers may go on; it sends nothing itself, so its rules are tested without processes.
+A worker sends its gradient and waits for weights. For each gradient, a shard decides how the weights change and which
+workers may continue. It doesn't send anything itself, so that its rules can be tested without processes.
 """
 
 from collections.abc import Callable
@@ -16,20 +16,21 @@ from lab.exchange.wire import Wire
 
 
 class Shard(Protocol):
-    """One server's part of the weights, and its rule."""
+    """One server's part of the weights, and the rule by which it changes."""
 
     weights: Tensor
     stalenesses: list[int]
-    """One for each answer or gradient, as the rule says."""
+    """The stalenesses so far: one for each answer or each gradient, depending on the rule."""
 
     def push(self, worker: int, gradient: Tensor) -> list[int]:
         """Take a worker's gradient, and return the workers that get the weights now."""
 
 
 class Bounded:
-    """Let a worker be at most `bound` steps ahead of the slowest (SSP, Ho et al. 2013); bound 0 keeps all in step.
+    """Lets a worker be at most `bound` steps ahead of the slowest (SSP, Ho et al. 2013); with 0, all are synchronous.
 
-    A staleness is how many steps the slowest worker's gradients lag behind in the weights that a worker gets.
+    A staleness is the number of steps by which the slowest worker's gradients lag behind, in the weights that a worker
+    receives.
     """
 
     def __init__(self, elements: int, workers: int, rate: float, bound: int) -> None:
@@ -42,7 +43,7 @@ class Bounded:
         self._waiting: list[int] = []
 
     def push(self, worker: int, gradient: Tensor) -> list[int]:
-        """Add the gradient, and answer all who are not too far ahead."""
+        """Add the gradient, and answer all workers that aren't too far ahead."""
         self.weights.sub_(gradient, alpha=self._rate)
         self._steps[worker] += 1
         self._waiting.append(worker)
@@ -54,9 +55,9 @@ class Bounded:
 
 
 class Asynchronous:
-    """Answer each worker at once, and divide the rate by 1 + the gradient's staleness (after Zhang et al. 2016).
+    """Answers each worker at once, and divides the rate by 1 + the gradient's staleness (after Zhang et al. 2016).
 
-    A staleness is how many gradients of others were added since the worker got its weights.
+    A staleness is the number of other workers' gradients that were added since the worker received its weights.
     """
 
     def __init__(self, elements: int, workers: int, rate: float) -> None:
@@ -68,7 +69,7 @@ class Asynchronous:
         self._version_read = [0] * workers
 
     def push(self, worker: int, gradient: Tensor) -> list[int]:
-        """Add the gradient at the corrected rate, and answer its worker."""
+        """Add the gradient with the corrected rate, and answer its worker."""
         staleness = self._version - self._version_read[worker]
         self.weights.sub_(gradient, alpha=self._rate / (1 + staleness))
         self._version += 1
@@ -78,14 +79,14 @@ class Asynchronous:
 
 
 class FirstOfStep:
-    """Take the first `needed` gradients of a step and drop the others (backup workers, Chen et al. 2016).
+    """Adds the first `needed` gradients of a step and drops the others (backup workers, Chen et al. 2016).
 
-    A late worker gets the current weights at once and joins the current step. A staleness is that of a gradient that
-    was added, so always 0; `dropped` counts the others.
+    A late worker receives the current weights at once and joins the current step. Only gradients of the current step
+    are added, so a staleness is always 0; `dropped` counts the other gradients.
     """
 
     def __init__(self, elements: int, workers: int, rate: float, needed: int, steps: int) -> None:
-        """Start with weights of zero; `steps` gradients come from each worker."""
+        """Start with weights of zero; each worker sends `steps` gradients."""
         self.weights = torch.zeros(elements)
         self.stalenesses: list[int] = []
         self.dropped = 0
@@ -98,7 +99,7 @@ class FirstOfStep:
         self._waiting: list[int] = []
 
     def push(self, worker: int, gradient: Tensor) -> list[int]:
-        """Add or drop the gradient; answer all of a step when it is complete."""
+        """Add or drop the gradient; when the step is complete, answer all of its workers."""
         self._left[worker] -= 1
         answered = []
         if self._version_read[worker] < self._version:
@@ -125,12 +126,12 @@ class FirstOfStep:
 
 
 MakeShard = Callable[[int, float, int], Shard]
-"""Make a shard from its elements, the rate, and the steps of each worker."""
+"""Makes a shard, given its number of elements, the rate, and the steps of each worker."""
 
 
 @dataclass(frozen=True)
 class ParameterServer:
-    """A step in which workers send gradients to `servers` ranks, each with a slice of the weights, and get weights."""
+    """A step in which workers send gradients to `servers` ranks, which hold slices of the weights, and get weights."""
 
     workers: int
     servers: int
@@ -139,16 +140,16 @@ class ParameterServer:
     """Whether all workers of a step wait for each other."""
 
     def formula(self, elements: int) -> Formula:
-        """Return a step's traffic, servers alternately on the first and the second host: N up and N down a worker."""
+        """Return the traffic of a step, servers alternately on both hosts: each worker sends and receives N bytes."""
         size = elements * ELEMENT_BYTES
         messages = 2 * self.workers * self.servers
         if not self.in_step:
             return Formula(messages, 2 * self.workers * size)
-        crossing = self.workers // 2 * size // self.servers  # to a server, from the workers on the other host
+        crossing = self.workers // 2 * size // self.servers  # to one server, from the workers on the other host
         return Formula(messages, 2 * self.workers * size, 2, 2 * crossing)
 
     def step(self, wire: Wire, weights: Tensor, gradient: Tensor, rate: float, number: int) -> None:
-        """Send each server its slice of the gradient, then take its slice of the weights."""
+        """Send each server its slice of the gradient, then receive its slice of the weights."""
         del rate, number  # the servers take the step
         for server, piece in enumerate(gradient.tensor_split(self.servers)):
             wire.send(piece, self.workers + server)
@@ -156,7 +157,7 @@ class ParameterServer:
             wire.receive(piece, self.workers + server)
 
     def serve(self, wire: Wire, server: int, elements: int, rate: float, steps: int) -> list[int]:
-        """Take every gradient of the run in the order of arrival, and answer as the shard says."""
+        """Receive every gradient of the run in the order of arrival, and answer the workers that the shard names."""
         slice_elements = len(torch.empty(elements).tensor_split(self.servers)[server])
         shard = self.make_shard(slice_elements, rate, steps)
         gradient = torch.empty(slice_elements)

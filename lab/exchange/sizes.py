@@ -1,7 +1,7 @@
-"""Compute how small a gradient becomes: top-k with its places coded, a threshold, and int8 with its values coded.
+"""Compute how small a gradient becomes by top-k with coded positions, by a threshold, and by int8 with coded values.
 
-Sizes only: nothing is sent. The gradient is normal numbers, as of `lab exchange`'s task. The product sends top-k with
-places of 32 bits and int8 without coding (docs/links.md).
+Only sizes are computed; nothing is sent. The gradient consists of normal numbers, as in the task of `lab exchange`.
+bertbench itself sends top-k with 32-bit positions, and int8 without coding (docs/links.md).
 """
 
 import math
@@ -19,7 +19,7 @@ _BLOCK = 512
 
 @dataclass(frozen=True)
 class Size:
-    """What a gradient takes in one form."""
+    """The size of a gradient in one form."""
 
     form: str
     elements_sent: int
@@ -28,7 +28,7 @@ class Size:
 
 
 def sizes(gradient: Tensor, share: float, threshold: float) -> list[Size]:
-    """Return a gradient's sizes: the largest `share` of it, what exceeds `threshold` root mean squares, and int8."""
+    """Return the sizes of a gradient: its largest `share`, elements above `threshold` root mean squares, and int8."""
     count = round(share * len(gradient))
     places = gradient.abs().topk(count).indices.sort().values
     above = gradient.abs() > threshold * gradient.square().mean().sqrt()
@@ -38,7 +38,7 @@ def sizes(gradient: Tensor, share: float, threshold: float) -> list[Size]:
     bits_of_form = {
         "fp32": (len(gradient), VALUE_BITS * len(gradient)),
         f"top-k {share:.0%}": (count, placed_bits * count),
-        f"top-k {share:.0%}, places coded": (count, VALUE_BITS * count + rice_bits(places)),
+        f"top-k {share:.0%}, positions coded": (count, VALUE_BITS * count + rice_bits(places)),
         f"above {threshold:g} rms": (int(above.sum()), placed_bits * int(above.sum())),
         "int8": (len(gradient), 8 * len(gradient) + scales_bits),
         "int8, values coded": (len(gradient), math.ceil(entropy_bits(levels)) + scales_bits),
@@ -50,16 +50,16 @@ def sizes(gradient: Tensor, share: float, threshold: float) -> list[Size]:
 
 
 def rice_bits(places: Tensor) -> int:
-    """Return the bits of increasing places as a Rice code of the gaps between them, with the best parameter.
+    """Return the bits of increasing positions as a Rice code of the gaps between them, with the best parameter.
 
-    A gap g, from 0, takes g >> parameter bits in unary, a bit that ends them, and `parameter` bits.
+    A gap g >= 0 takes g >> parameter bits in unary, one bit that ends them, and `parameter` bits.
     """
     gaps = torch.diff(places, prepend=places.new_tensor([-1])) - 1
     return min(int((gaps >> parameter).sum()) + (1 + parameter) * len(gaps) for parameter in range(32))
 
 
 def int8_levels(gradient: Tensor) -> Tensor:
-    """Return the elements rounded to 127ths of the largest of their block."""
+    """Return the elements, rounded to multiples of 1 / 127 of the largest in their block."""
     levels = []
     for block in gradient.split(_BLOCK):
         largest = block.abs().max().clamp_min(torch.finfo(block.dtype).tiny)
@@ -68,6 +68,6 @@ def int8_levels(gradient: Tensor) -> Tensor:
 
 
 def entropy_bits(levels: Tensor) -> float:
-    """Return the bits of an ideal entropy code (Shannon), without its table."""
+    """Return the bits that an ideal entropy code needs (Shannon), without its table."""
     counts = levels.unique(return_counts=True)[1].double()
     return float(-(counts * (counts / counts.sum()).log2()).sum())

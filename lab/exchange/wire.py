@@ -1,6 +1,6 @@
 """Send tensors from rank to rank by gloo, and count each message where it is sent.
 
-Below every variant: what the table of `lab exchange` says of messages and bytes is counted here.
+Every variant uses this. The messages and bytes in the table of `lab exchange` are counted here.
 """
 
 from dataclasses import dataclass
@@ -11,34 +11,34 @@ from torch import Tensor, distributed
 
 @dataclass
 class Wire:
-    """This rank's connection with the others."""
+    """This rank's connection to the others."""
 
     rank: int
     workers: int
-    """The first ranks; those after them are parameter servers."""
+    """The number of workers, which are the first ranks; later ranks are parameter servers."""
     group: distributed.ProcessGroup | None = None
-    """The workers', for gloo's own all-reduce; None where all ranks work."""
+    """The group of workers, for gloo's own all-reduce; None if all ranks are workers."""
     messages: int = 0
-    """Sent by this rank."""
+    """The number of messages that this rank has sent."""
     bytes: int = 0
-    """The same, without gloo's and TCP's headers."""
+    """The bytes that this rank has sent, without the headers of gloo and TCP."""
 
     def send(self, tensor: Tensor, to: int) -> None:
-        """Send a contiguous tensor, and wait until it is on its way."""
+        """Send a contiguous tensor, and wait until it may be changed again."""
         self._count(tensor)
         distributed.send(tensor, to)
 
     def receive(self, tensor: Tensor, source: int | None = None) -> int:
-        """Fill the tensor with the next message of `source`, or of any rank; return who sent it."""
+        """Fill the tensor with the next message from `source`, or from any rank; return the sender."""
         return distributed.recv(tensor, source)
 
     def swap(self, outgoing: Tensor, to: int, incoming: Tensor, source: int) -> Tensor:
-        """Send one tensor while another of the size of `incoming` arrives; return the arrived one."""
+        """Send one tensor while another, of the size of `incoming`, arrives; return the latter."""
         self._count(outgoing)
         arrived = torch.empty_like(incoming)
         sending = distributed.isend(outgoing, to)
         distributed.recv(arrived, source)
-        assert sending is not None  # None only outside the group
+        assert sending is not None  # it is None only for ranks outside the group
         sending.wait()
         return arrived
 

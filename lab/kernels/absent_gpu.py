@@ -1,6 +1,6 @@
-"""Present an absent GPU to torch's compiler: code generation reads only a device's properties.
+"""Present an absent GPU to torch's compiler. This is possible because code generation reads only a device's properties.
 
-Nothing runs on it. The generated and compiled code is what the same torch and Triton would make on the GPU.
+Nothing runs on it. The generated and compiled code is the same that this torch and Triton would make on the GPU.
 """
 
 from collections.abc import Iterator
@@ -19,15 +19,15 @@ _KIB, _GIB = 1 << 10, 1 << 30
 
 
 class Gpu(NamedTuple):
-    """Properties of a GPU that the compiler reads; from NVIDIA's data sheets and CUDA's compute capabilities."""
+    """The properties of a GPU that the compiler reads, from NVIDIA's data sheets and CUDA's compute capabilities."""
 
     name: str
     capability: tuple[int, int]
     multiprocessors: int
     threads: int
-    """Most threads resident on one multiprocessor."""
+    """The most threads that can reside on one multiprocessor."""
     shared_kib: int
-    """Shared memory that one block may use."""
+    """The shared memory that one block may use."""
     l2_mib: int
     memory_gib: int
 
@@ -45,16 +45,16 @@ GPUS = {
 
 
 def check_triton() -> None:
-    """Raise ConfigError if Triton, the language of the compiler's kernels, is not installed."""
+    """Raise ConfigError if Triton, in which the compiler writes kernels, isn't installed."""
     if find_spec("triton") is None:
         raise ConfigError(
-            "counting kernels needs Triton, which is not installed; install bertbench[kernels] (200 MB; Linux)"
+            "counting kernels needs Triton, which isn't installed; install bertbench[kernels] (200 MB; Linux)"
         )
 
 
 @contextmanager
 def seen_by_compiler(gpu: Gpu) -> Iterator[None]:
-    """Let torch's compiler find `gpu` as device 0 inside the context; only fake tensors can live on it."""
+    """Let torch's compiler find `gpu` as device 0 within the context; only fake tensors can be on it."""
     from torch._dynamo.device_interface import CudaInterface  # noqa: PLC0415 - torch's compiler takes seconds
     from torch._inductor import inductor_prims, scheduler  # noqa: PLC0415
     from torch.utils import _triton  # noqa: PLC0415
@@ -93,7 +93,7 @@ def seen_by_compiler(gpu: Gpu) -> Iterator[None]:
         }),
         (_triton, {"has_triton": lambda: True}),
         (scheduler, {"has_triton": lambda: True}),
-        # both set the device in C++ first, which a build without CUDA can't do
+        # both would first set the device in C++, which a build without CUDA can't do
         (inductor_prims.lookup_seed, {"prim_meta_impl": _seed_description}),
         (Tensor, {"__invert__": _inverted}),
     ]  # fmt: skip
@@ -118,7 +118,7 @@ def _properties(gpu: Gpu) -> SimpleNamespace:
         L2_cache_size=gpu.l2_mib * _KIB * _KIB,
         warp_size=32,
         total_memory=gpu.memory_gib * _GIB,
-        gcnArchName="",  # AMD's
+        gcnArchName="",  # for AMD only
     )
 
 

@@ -1,6 +1,6 @@
-"""Count and compile all pieces of the step on all architectures, one process each.
+"""Count and compile all pieces of the step for all architectures, each in its own process.
 
-torch's compiler caches device properties for the life of its process, so each architecture needs its own.
+torch's compiler caches device properties as long as its process lives, so each architecture needs its own process.
 """
 
 import os
@@ -20,7 +20,7 @@ from lab.kernels.step import PIECES
 
 
 class PieceResources(NamedTuple):
-    """Resources that a piece takes."""
+    """The resources that a piece needs."""
 
     arch: str
     piece: str
@@ -32,7 +32,7 @@ class PieceResources(NamedTuple):
     megabytes: float
     megabytes_beside_products: float
     megabytes_of_attention: float
-    """Those beside products that attention's own kernels move."""
+    """Of `megabytes_beside_products`, those that attention's own kernels move."""
     registers_max: int
     shared_bytes_max: int
     spill_bytes: int
@@ -49,9 +49,9 @@ def certificate(
     optimizer: Implementation = "torch",
     precision: PrecisionName = "bf16",
 ) -> list[PieceResources]:
-    """Count and compile pieces of BERT-Large's step of `tokens` tokens, by architecture and piece.
+    """Count and compile the pieces of a BERT-Large step of `tokens` tokens, for each architecture.
 
-    Raises RunError if one can't be compiled.
+    Raises RunError if a piece can't be compiled.
     """
     count = partial(
         count_and_compile,
@@ -65,7 +65,7 @@ def certificate(
     try:
         with ProcessPoolExecutor(workers, get_context("spawn"), max_tasks_per_child=1) as pool:
             return list(chain.from_iterable(pool.map(count, archs)))
-    except Exception as error:  # Inductor, Triton and a worker that dies raise errors of many kinds
+    except Exception as error:  # Inductor, Triton and a worker that dies raise many kinds of errors
         raise RunError(f"{', '.join(archs)}: compiling the kernels failed ({error!r})") from error
 
 
@@ -77,8 +77,8 @@ def count_and_compile(
     optimizer: Implementation,
     precision: PrecisionName,
 ) -> list[PieceResources]:
-    """Count and compile in this process, which must not have compiled for another architecture."""
-    from lab.kernels.machine_code import Resources, compiled  # noqa: PLC0415 - Triton, which is optional
+    """Count and compile in this process, which must not have compiled for another architecture before."""
+    from lab.kernels.machine_code import Resources, compiled  # noqa: PLC0415 - loads Triton, which is optional
     from lab.kernels.step import count_pieces  # noqa: PLC0415 - torch's compiler takes seconds
 
     pieces = count_pieces(GPUS[arch], BertShape(), tokens, residual, wanted, optimizer, precision)

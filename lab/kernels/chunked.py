@@ -1,6 +1,6 @@
-"""Count launches and bytes of our own Triton optimizer kernels, which take addresses that fake tensors lack.
+"""Count launches and bytes of our own Triton optimizer kernels, which need addresses, which fake tensors don't have.
 
-tests/optim/test_triton.py holds their machine code to its limits.
+tests/optim/test_triton.py checks the limits on their machine code.
 """
 
 from collections import Counter
@@ -17,18 +17,18 @@ _BYTES_AN_ELEMENT = {"update_chunks": 28, "apply_chunks": 12, "square_chunks": 4
 """Reads and writes per element: 4 reads and 3 writes (gradient, weight, moments); 2 reads and 1 write (weight, update);
 1 read; one number a chunk, counted as 0."""
 _WRITES_COPIES = "apply_chunks"
-"""LAMB's kernel that writes weights, and their 16-bit copies."""
+"""The kernel of LAMB that writes weights and their 16-bit copies."""
 _ALIGNED = 16
 
 
 class ChunkedKernels:
-    """Counts launches and bytes."""
+    """Counts launches and bytes of the kernels."""
 
     def __init__(self) -> None:
         self.launches: Counter[str] = Counter()
-        """By the kernel's name."""
+        """Launches by the kernel's name."""
         self.bytes = 0.0
-        # of a chunk, by the id of its table, which its plan keeps
+        # sizes of chunks by the id of their table, which the plan keeps alive
         self._elements: dict[int, float] = {}
         self._bytes_of_copies: dict[int, float] = {}
 
@@ -39,12 +39,12 @@ class ChunkedKernels:
 
     @contextmanager
     def counted(self) -> Iterator[None]:
-        """Let kernels count instead of running, and let plans accept fake tensors."""
+        """Within the context, let kernels count instead of running, and let plans accept fake tensors."""
         from bertbench.optim import chunks, triton_step  # noqa: PLC0415 - Triton, which is optional
 
         def planned(lists: Sequence[Sequence[Tensor]], chunk: int, companions: chunks.Companions = ()) -> chunks.Chunks:
             plan = chunks.Chunks(lists, chunk, companions)
-            # in a run, gradients stay in their buckets
+            # as in a run, in which gradients stay in their buckets
             plan.are_of = lambda lists, companions=(): True  # type: ignore[method-assign]
             table = id(plan.tables[0])
             copies = [copy for copy in chain.from_iterable(companions) if copy is not None]
@@ -68,7 +68,7 @@ class ChunkedKernels:
 
 @dataclass
 class _Kernel:
-    """Replace a Triton kernel."""
+    """Replaces a Triton kernel."""
 
     name: str
     launched: Callable[[str, int, object], None]

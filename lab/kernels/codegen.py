@@ -1,8 +1,8 @@
 """Generate torch.compile's code for an absent GPU: kernel sources, launches and bytes.
 
-Functions are traced with fake CPU tensors, because a build of torch without CUDA can't differentiate even fake CUDA
-tensors. Dynamo and AOTAutograd work as in training; each graph that reaches Inductor moves to the GPU, and Inductor
-writes its code. The graph itself then runs on the fake tensors in place of that code.
+Functions are traced with fake CPU tensors, because a build of torch without CUDA can't even differentiate fake CUDA
+tensors. Dynamo and AOTAutograd work as in training. Each graph that reaches Inductor is moved to the GPU, and Inductor
+writes its code. Then the graph itself runs on the fake tensors instead of that code.
 """
 
 import ast
@@ -29,7 +29,7 @@ _SIZE_HINTS = re.compile(r"size_hints=(\{[^}]*\})")
 
 
 class Kernel(NamedTuple):
-    """One Triton kernel as Inductor wrote it."""
+    """One Triton kernel, as Inductor wrote it."""
 
     name: str
     source: str
@@ -41,9 +41,9 @@ class Kernel(NamedTuple):
 
     @property
     def elements_of_one_block(self) -> int:
-        """Return how many elements a kernel reads with a grid of one; 0 if it has more blocks."""
+        """Return how many elements a kernel with a grid of one block reads; 0 if it has more blocks."""
         match = _SIZE_HINTS.search(self.source)
-        assert match, f"Inductor's kernel {self.name} names no sizes"
+        assert match, f"Inductor's kernel {self.name} doesn't name its sizes"
         sizes: dict[str, int] = ast.literal_eval(match[1])
         blocks = max((size for axis, size in sizes.items() if not axis.startswith("r")), default=1)
         return max(sizes.values()) if blocks == 1 else 0
@@ -55,22 +55,22 @@ class Graph(NamedTuple):
     kernels: tuple[Kernel, ...]
     triton_launches: int
     launches: int
-    """Launches of Triton's and of libraries' kernels, for one run of the graph."""
+    """Launches of Triton's and libraries' kernels in one run of the graph."""
     kernel_bytes: float
-    """Bytes that Triton's kernels read and write, each buffer once a kernel, as Inductor counts them.
+    """Bytes that Triton's kernels read and write. Each kernel counts a buffer once, as in Inductor.
 
-    These and the launches include our own operators' kernels, which Inductor calls without writing them.
+    The bytes and launches include the kernels of our own operators, which Inductor calls but doesn't write.
     """
     product_bytes: float
-    """Bytes of libraries' kernels: matrix products, and draws of seeds."""
+    """Bytes of libraries' kernels: matrix products, and drawing seeds."""
 
 
 @contextmanager
 def generated(gpu: Gpu, ran: Callable[[Graph], None], untouched: Callable[[], Any]) -> Iterator[None]:
-    """Make torch.compile generate code for `gpu` inside the context.
+    """Make torch.compile generate code for `gpu` within the context.
 
-    `ran` receives the graph of each run, its bytes in proportion to the memory of the run's arguments; `untouched` is a
-    context in which the graph runs in place of its code.
+    `ran` is called with the graph of each run, whose bytes are scaled to the memory of the run's arguments. `untouched`
+    returns a context in which the graph runs instead of its code.
     """
     from torch._inductor import compile_fx  # noqa: PLC0415 - torch's compiler takes seconds
 
@@ -92,7 +92,7 @@ def generated(gpu: Gpu, ran: Callable[[Graph], None], untouched: Callable[[], An
         return run
 
     def compile_here(*arguments: Any, **options: Any) -> Any:
-        # with options, it calls itself again with this function or its wrapper
+        # if there are options, it calls itself again with this function or its wrapper
         return original(*arguments, **{"inner_compile": compile_inner, **options})
 
     with mock.patch.object(compile_fx, "compile_fx", compile_here):
@@ -112,7 +112,7 @@ def _compiled(gpu: Gpu, module: torch.fx.GraphModule, inputs: list[Any], options
             if isinstance(node, scheduler.ExternKernelSchedulerNode) and not _is_own(node)
         ]
         graphs.append(graph_of(code.value, lowering.count_bytes()[0], sum(library)))
-        return SimpleNamespace(call=lambda values: values, __file__="", __path__="")  # the module that would run it
+        return SimpleNamespace(call=lambda values: values, __file__="", __path__="")  # in place of a module
 
     mode = torch._guards.detect_fake_mode(inputs)
     moved = _on_gpu(mode, module)
@@ -127,17 +127,17 @@ def _compiled(gpu: Gpu, module: torch.fx.GraphModule, inputs: list[Any], options
 
 
 def graph_of(code: str, all_bytes: int, product_bytes: int) -> Graph:
-    """Return what a module that Inductor wrote defines and launches."""
+    """Return the kernels that a module written by Inductor defines and launches."""
     kernels = tuple(Kernel(name, source) for name, source in _DEFINITION.findall(code))
     names = {kernel.name for kernel in kernels}
     runs = [name for name in _LAUNCH.findall(code) if name in names]
-    assert set(runs) == names, "every kernel that Inductor defines it launches"
+    assert set(runs) == names, "Inductor launches every kernel that it defines"
     launches = len(runs) + len(_LIBRARY.findall(code))
     return Graph(kernels, len(runs) + len(_OWN.findall(code)), launches, all_bytes - product_bytes, product_bytes)
 
 
 def _is_own(node: Any) -> bool:
-    """Return whether a node of the compiler's schedule is an operator of ours: one Triton kernel."""
+    """Return whether a node in the compiler's schedule is one of our operators, which is one Triton kernel."""
     return str(getattr(node.node, "python_kernel_name", "")).startswith("torch.ops.bertbench.")
 
 

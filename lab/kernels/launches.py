@@ -1,4 +1,4 @@
-"""Count kernels outside compiled code: each torch operation that would launch kernels on a GPU."""
+"""Count kernels outside compiled code: those of each torch operation that would launch kernels on a GPU."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -14,29 +14,29 @@ _NO_KERNEL = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_st
 _READS_NOTHING = {"zero_", "fill_", "new_zeros", "zeros_like", "ones_like"}
 _COUNTED = {"aten", "bertbench"}  # torch's operators, and ours
 _SEVERAL = {"flash_gradient": 3}  # FlashAttention-2: dO times O, the gradients, and dQ's conversion
-# ATen/native/cuda/MultiTensorApply.cuh, built for CUDA 13: how many tensors of each list and blocks one launch takes
+# ATen/native/cuda/MultiTensorApply.cuh, built for CUDA 13: the most tensors of each list, and blocks, in one launch
 _TENSORS = {1: 770, 2: 448, 3: 336, 4: 252, 5: 210}
 _BLOCKS, _CHUNK = 2240, 65_536
 
 
 class EagerOperations(TorchDispatchMode):
-    """Count launches and bytes of operations on fake tensors."""
+    """Counts launches and bytes of operations on fake tensors."""
 
     supports_higher_order_operators = True  # operators that change an argument are called by one in a compiled graph
 
     def __init__(self) -> None:
         super().__init__()
         self.launches: Counter[str] = Counter()
-        """By the operation's name."""
+        """Launches by the operation's name."""
         self.bytes = 0
-        """Bytes of each operation's inputs and outputs."""
+        """Bytes of the inputs and outputs of operations."""
         self.attention_bytes = 0
-        """Those of attention's own kernels."""
+        """The part of `bytes` that attention's own kernels move."""
         self._counts = True
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
-        """Return True, so that torch.compile ignores this mode."""
+        """Return True, which makes torch.compile ignore this mode."""
         return True
 
     def clear(self) -> None:
@@ -47,7 +47,7 @@ class EagerOperations(TorchDispatchMode):
 
     @contextmanager
     def pause(self) -> Iterator[None]:
-        """Count nothing."""
+        """Count nothing within the context."""
         before, self._counts = self._counts, False
         try:
             yield
@@ -65,7 +65,7 @@ class EagerOperations(TorchDispatchMode):
         if self._counts and function.namespace in _COUNTED and name not in _NO_KERNEL and not function.is_view:
             self.launches[name] += _launches(name, arguments)
             read = () if name in _READS_NOTHING else (arguments, options)
-            # in-place multi-tensor operations return nothing: they write their first tensors
+            # in-place multi-tensor operations return nothing; they write their first list of tensors
             written = arguments[0] if result is None else result
             moved = _bytes((read, written))
             self.bytes += moved
@@ -87,10 +87,10 @@ def _launches(name: str, arguments: Sequence[Any]) -> int:
 
 
 def multi_tensor_launches(sizes: Sequence[int], lists: int) -> int:
-    """Return the launches of a torch multi-tensor operation on `lists` lists of tensors of these sizes."""
+    """Return the number of launches of a multi-tensor operation on `lists` lists of tensors with these sizes."""
     most_tensors = _TENSORS[min(lists, 5)]
     launches = 0
-    tensors = 0  # of the launch that is being filled, as are `blocks`
+    tensors = 0  # in the launch that is being filled, like `blocks`
     blocks = 0
     for place, size in enumerate(sizes):
         tensors += 1

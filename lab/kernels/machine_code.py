@@ -1,7 +1,7 @@
 """Compile Triton kernels to machine code for an absent GPU, and read their resource usage.
 
-Triton ships ptxas and cuobjdump. On a GPU, Inductor times a kernel's launch configurations and takes the fastest. Here
-the one that spills least is read, then the one with the fewest registers.
+Triton includes ptxas and cuobjdump. On a GPU, Inductor times a kernel's launch configurations and takes the fastest.
+Here, the configuration that spills least is used and, of several, the one with the fewest registers.
 """
 
 import importlib.util
@@ -20,18 +20,18 @@ _USAGE = re.compile(r"REG:(\d+) STACK:(\d+) SHARED:(\d+)")
 
 
 class Resources(NamedTuple):
-    """Resources of a kernel's thread or block."""
+    """The resources of a thread or block of a kernel."""
 
     spill_bytes: int
-    """Stack bytes of a thread: Triton's kernels use the stack for spilled registers only."""
+    """Bytes on the stack of a thread; Triton's kernels use the stack only for spilled registers."""
     registers: int
-    """Registers of a thread; a multiprocessor has 65,536."""
+    """Registers of a thread; a multiprocessor has 65,536 in all."""
     shared_bytes: int
     """Shared memory of a block."""
 
 
 def compiled(gpu: Gpu, kernels: Iterable[Kernel]) -> dict[str, Resources]:
-    """Compile kernels that Inductor wrote for `gpu`; return their resources by source."""
+    """Compile the kernels that Inductor wrote for `gpu`; return the resources of each by its source."""
     from torch._inductor import config  # noqa: PLC0415 - torch's compiler takes seconds
     from torch._inductor.runtime import triton_helpers  # noqa: PLC0415
 

@@ -1,7 +1,7 @@
-"""Run BERT's timed step in pieces on fake tensors: count compiled graphs, and the kernels between them.
+"""Run BERT's timed step in pieces on fake tensors, and count compiled graphs and the kernels between them.
 
-The modules, the compiled pieces, the loss and the optimizer are training's own. Each piece runs twice: the first run
-compiles, the second is counted, like a step in mid-training.
+The modules, the compiled pieces, the loss and the optimizer are those of training. Each piece runs twice: the first run
+compiles; the second is counted, like a step in the middle of training.
 Shapes: as in model/bert.py.
 """
 
@@ -44,7 +44,7 @@ from lab.kernels.codegen import Graph, generated
 from lab.kernels.launches import EagerOperations
 
 PIECES = ("embeddings", "attention", "layer", "head_and_loss", "optimizer", "step")
-"""`layer` is all between two attentions, because no compiler generates their kernel; `step` has all layers."""
+"""`layer` is everything between two attentions, whose kernel no compiler generates; `step` contains all layers."""
 TOKENS = 24_576
 """Tokens of a step on one GPU: 96 samples of Wikipedia's mean length."""
 _MEAN_LENGTH = 256
@@ -55,7 +55,7 @@ _WEIGHTS = 1 / 3_000  # weight of both losses; its value doesn't matter
 
 
 class Counted(NamedTuple):
-    """One piece, forward and backward, in the middle of training."""
+    """The counts of one piece, forward and backward, in the middle of training."""
 
     runs: tuple[Graph, ...]
     """The compiled graphs, one for each run."""
@@ -63,9 +63,9 @@ class Counted(NamedTuple):
     """Launches of operations outside compiled graphs, by name."""
     eager_bytes: float
     attention_bytes: float
-    """Those of `eager_bytes` that attention's own kernels move, without those that stack its gradients."""
+    """The part of `eager_bytes` that attention's own kernels move, without the kernels that stack its gradients."""
     chunked: Counter[str]
-    """Launches of the optimizer's own Triton kernels; `eager_bytes` includes their bytes."""
+    """Launches of the optimizer's own Triton kernels, whose bytes are included in `eager_bytes`."""
 
     @property
     def triton_launches(self) -> int:
@@ -74,7 +74,7 @@ class Counted(NamedTuple):
 
     @property
     def launches(self) -> int:
-        """Return how many kernels ran, libraries' included."""
+        """Return how many kernels ran, including those of libraries."""
         return sum(run.launches for run in self.runs) + self.eager.total() + self.chunked.total()
 
     @property
@@ -84,12 +84,12 @@ class Counted(NamedTuple):
 
     @property
     def bytes_beside_products(self) -> float:
-        """Return the bytes of all kernels except compiled graphs' matrix products."""
+        """Return the bytes of all kernels except the matrix products of compiled graphs."""
         return sum(run.kernel_bytes for run in self.runs) + self.eager_bytes
 
 
 def batch_of_tokens(tokens: int) -> Batch:
-    """Return a batch of `tokens` tokens in samples of Wikipedia's lengths, as a GPU gets it."""
+    """Return a batch of `tokens` tokens in samples of Wikipedia's lengths, as a GPU receives it."""
     lengths = draw_lengths(2 * tokens // _MEAN_LENGTH + 8, _SEED)
     count = int(np.searchsorted(np.cumsum(lengths), tokens)) + 1
     lengths = lengths[:count]
@@ -117,7 +117,7 @@ def count_pieces(
         stack.enter_context(generated(gpu, ran.append, eager.pause))
         stack.enter_context(_AsCuda())
         stack.enter_context(mock.patch("bertbench.model.linear.widens", lambda device_type: True))
-        stack.enter_context(mock.patch.object(torch.compiler, "is_compiling", lambda: True))  # CPU's own paths are off
+        stack.enter_context(mock.patch.object(torch.compiler, "is_compiling", lambda: True))  # turns off paths for CPUs
         runs = _Step(shape, batch, residual, optimizer, chunked, precision).pieces()
         counted = {}
         for name in wanted:
@@ -137,7 +137,7 @@ def count_pieces(
             )
     if "layer" in counted:
         layer = counted["layer"]
-        attention = counted["attention"]  # which runs outside compiled graphs
+        attention = counted["attention"]  # it runs outside compiled graphs
         counted["layer"] = layer._replace(
             eager=layer.eager - attention.eager,
             eager_bytes=layer.eager_bytes - attention.eager_bytes,
@@ -225,7 +225,7 @@ class _Step:
         }
 
     def _both_ways(self, forward: Callable[[], Any], *inputs: Tensor) -> None:
-        """Run a piece forward and backward, starting without gradients."""
+        """Run a piece forward and backward, beginning without gradients."""
         for tensor in (*self._parameters, *inputs):
             tensor.grad = None
         with torch.autocast("cpu", _PRODUCTS):
@@ -255,12 +255,12 @@ class _Step:
             bucket.take_in()
         self._update()
         if self._scaling is not None:
-            self._scaling.advance(lambda amax_K: amax_K)  # one rank's are all
+            self._scaling.advance(lambda amax_K: amax_K)  # there are no other ranks to combine with
         self._model.zero_grad(set_to_none=True)
 
 
 class _AsCuda(TorchFunctionMode):
-    """Compute in fp32 the operations that autocast keeps in fp32 on CUDA only (torch.amp's op reference)."""
+    """Computes in fp32 the operations that autocast keeps in fp32 only on CUDA (torch.amp's op reference)."""
 
     def __torch_function__(
         self, function: Any, types: Any, arguments: Sequence[Any] = (), options: dict[str, Any] | None = None

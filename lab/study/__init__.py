@@ -1,1 +1,1 @@
-"""Compare choices by samples to the target, over several seeds, with every configuration tuned on the same budget."""
+"""Compare configurations by samples to the target over several seeds, after tuning each on the same budget."""

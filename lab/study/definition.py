@@ -1,4 +1,4 @@
-"""Define a study: what all configurations share, what sets each apart, what is tuned, and what is compared.
+"""Define a study: what all configurations share, how they differ, what is tuned, and what is compared.
 
 A definition is a file in lab/studies. Settings are named as in --set (`optimizer.beta1`). A setting whose value has
 `low` and `high` is tuned within that range.
@@ -29,20 +29,20 @@ class Range(Section):
     low: PositiveFloat
     high: PositiveFloat
     one_minus: bool = False
-    """Whether the bounds are those of one minus the value, as fits betas."""
+    """Whether the bounds are those of one minus the value, as is useful for betas."""
 
     def value(self, drawn: float) -> float:
-        """Return the setting's value for one between the bounds, and the reverse."""
+        """Return the setting's value, given a number between the bounds; the inverse is the same function."""
         return 1 - drawn if self.one_minus else drawn
 
     def place(self, value: float) -> float:
-        """Return where a value lies, 0 at `low` and 1 at `high`."""
+        """Return the relative position of a value: 0 at `low`, 1 at `high`."""
         return math.log(self.value(value) / self.low, self.high / self.low)
 
     @model_validator(mode="after")
     def _is_a_range(self) -> Self:
         if self.low >= self.high:
-            raise ValueError(f"low {self.low:g} is not below high {self.high:g}; exchange them")
+            raise ValueError(f"low {self.low:g} is not below high {self.high:g}; swap them")
         return self
 
 
@@ -50,21 +50,24 @@ Settings = dict[str, Annotated[Range | Any, Field(union_mode="left_to_right")]]
 
 
 class Tuning(Section):
-    """The budget of every configuration."""
+    """The budget for tuning each configuration."""
 
     trials: Count
-    """Values tried: half at random, the same for all configurations of a cell, half proposed by Optuna's TPE."""
+    """The values to try. Half are random, the same for all configurations of a cell; TPE proposes the rest."""
     seeds: Count = 1
-    """Runs of each; their mean counts, and the first that misses the target ends the trial."""
+    """The number of runs with each value. Their mean counts; the first run that misses the target ends the trial."""
     patience: Annotated[float, Field(ge=1)]
-    """A run stops at this multiple of the samples of the configuration's best, and counts as missing the target."""
+    """A run stops at this multiple of the configuration's fewest samples so far, and counts as missing the target."""
     at_least: str | None = None
-    """A tuned value below which no run's samples count. With `decay_samples`, a run counts until its target is reached
-    and its decay is over, so that the best decays end near the target."""
+    """A tuned setting whose value is the least number of samples that a run counts.
+
+    If it is `decay_samples`, a run counts until its target is reached and its decay is over, so that the best decays
+    end near the target.
+    """
 
 
 class Pair(Section):
-    """Two configurations whose difference the study reports, in every cell; the file calls a configuration an arm."""
+    """Two configurations whose difference the study reports in every cell; in the file, a configuration is an `arm`."""
 
     arm: str
     against: str
@@ -72,18 +75,18 @@ class Pair(Section):
 
 @dataclass(frozen=True)
 class Configuration:
-    """What a study compares: one of the definition's `arms` in one cell."""
+    """A configuration that a study compares: one of the definition's `arms` in one cell."""
 
     name: str
     kind: str
     """Its name in the definition, without the cell."""
     cell: Mapping[str, str]
-    """Level by dimension."""
+    """The level of each dimension."""
     settings: dict[str, Any]
-    """What sets it apart; its rows repeat these."""
+    """The settings in which it differs; its rows repeat them."""
     space: Mapping[str, Range]
     against: tuple[str, ...]
-    """Names of the configurations that it is compared with."""
+    """The names of the configurations with which it is compared."""
 
 
 class Definition(Section):
@@ -91,22 +94,25 @@ class Definition(Section):
 
     question: str
     limits: tuple[str, ...] = ()
-    """What its answer doesn't cover."""
+    """The limits of its answer."""
     setting: dict[str, Any]
-    """What every run trains: a setting of the made-up language (language_run.py)."""
+    """The settings that all runs share, for the made-up language (language_run.py)."""
     arms: Annotated[dict[str, Settings], Field(min_length=2)]
-    """What sets each configuration apart, by its name."""
+    """For each configuration, by name, the settings in which it differs."""
     cells: Annotated[dict[str, dict[str, Settings]], Field(default_factory=dict)]
-    """Dimensions and their levels, such as ranks: all configurations are tuned and compared at each combination."""
+    """Dimensions and their levels, such as ranks. Configurations are tuned and compared for each combination."""
     space: Annotated[dict[str, Range], Field(default_factory=dict)]
-    """What is tuned for all configurations."""
+    """The ranges that are tuned for all configurations."""
     tuning: Tuning | None = None
     comparisons: tuple[Pair, ...] = ()
     equal_values: bool = False
-    """Whether both sides of each comparison also run at the values tuned for either. A search of few runs finds better
-    values for one configuration than for another by luck; at equal values only the configurations differ."""
+    """Whether both sides of each comparison also run with the values that were tuned for either.
+
+    A search with few runs may by chance find better values for one configuration than for another. With equal values,
+    only the configurations differ.
+    """
     seeds: Count = 5
-    """Runs of every configuration in the comparison."""
+    """The number of runs of every configuration in the comparison."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -119,20 +125,20 @@ class Definition(Section):
         spaces = [configuration.space for configuration in self.configurations()]
         if self.tuning is None:
             if any(spaces):
-                raise ValueError("tuning: found ranges to tune and no budget; add trials and patience")
+                raise ValueError("tuning: found ranges to tune but no budget; add trials and patience")
             return self
         least = self.tuning.at_least
         if least and not all(least in space for space in spaces):
-            raise ValueError(f"tuning.at_least: {least} is not tuned in every arm; give it a range, or leave this out")
+            raise ValueError(f"tuning.at_least: {least} isn't tuned in every arm; give it a range or leave it out")
         return self
 
     def configurations(self) -> list[Configuration]:
-        """Return every configuration in every cell, cell by cell."""
+        """Return all configurations, cell by cell."""
         every_cell = product(*self.cells.values())
         return [self._configuration(kind, cell) for cell in every_cell for kind in self.arms]
 
     def _configuration(self, kind: str, levels: Sequence[str]) -> Configuration:
-        """Return one configuration in the cell of these levels, one of each dimension."""
+        """Return one configuration in the cell with these levels, one for each dimension."""
         cell = dict(zip(self.cells, levels, strict=True))
         suffix = "".join(f"_{level}" for level in levels)
         settings: Settings = {**self.space, **self.arms[kind]}
@@ -150,6 +156,6 @@ class Definition(Section):
 
 
 def read_definition(path: Path) -> Definition:
-    """Read a definition; raises ConfigError if the file can't be read or isn't one."""
+    """Read a definition. Raises ConfigError if the file can't be read or isn't a definition."""
     definition: Definition = read_as(path, Definition, ConfigError, "correct it, or give another study")
     return definition

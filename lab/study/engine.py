@@ -1,6 +1,7 @@
-"""Run a study: tune every configuration on one budget, run all with the same seeds, and compare samples to target.
+"""Run a study: tune each configuration on the same budget, run all with the same seeds, compare samples to the target.
 
-A study gives a definition and a function that runs one trial; the rest is here, in lab/journal.py and intervals.py.
+A study provides a definition and a function that runs one trial. The rest is here, in lab/journal.py and in
+intervals.py.
 """
 
 import math
@@ -31,9 +32,9 @@ from lab.study.intervals import (
 from lab.study.search import search
 
 TUNING_SEED = 1000
-"""The first seed of tuning's runs; comparisons count from 1."""
-_MISSED = 1e12  # samples: more than any run that reaches the target
-_EDGE = 0.05  # of a range's width, on its logarithmic scale
+"""The first seed of runs for tuning; the seeds of comparisons start at 1."""
+_MISSED = 1e12  # more samples than any run that reaches the target
+_EDGE = 0.05  # share of a range's width, on its logarithmic scale
 
 
 @dataclass(frozen=True)
@@ -41,31 +42,31 @@ class TrialOutcome:
     """How a trial ended."""
 
     samples: float | None
-    """Training samples at which accuracy reached the target; None if it was missed."""
+    """The training samples at which accuracy reached the target; None if it didn't."""
     accuracy: float
-    """At the last evaluation."""
+    """The accuracy at the last evaluation."""
     clipped: float
-    """Share of clipping decisions that reduced a gradient, mean over the steps."""
+    """The share of clipping decisions that reduced a gradient; the mean over steps."""
     clipped_steps: float
-    """Share of the steps in which one did."""
+    """The share of steps in which at least one decision did."""
     seconds: float
-    """Time of its steps until then, without evaluations."""
+    """The time of its steps up to the target, without evaluations."""
 
 
 RunTrial = Callable[[Configuration, Values, int, float], TrialOutcome]
-"""Runs a configuration with values and a seed until the target, its end, or this many samples."""
+"""Runs a configuration with values and a seed, until the target, the end of the run, or a number of samples."""
 
 
 class Study:
     """The trials of a study in one folder."""
 
     def __init__(self, definition: Definition, folder: Path, run_trial: RunTrial, progress: Progress) -> None:
-        """Open the journal; raises ConfigError if the folder holds another study."""
+        """Open the journal. Raises ConfigError if the folder belongs to another study."""
         self.definition = definition
         self.configurations = definition.configurations()
         self.journal = Journal(folder, definition)
         self.values: dict[str, Values] = {}
-        """What tuning chose, by configuration."""
+        """The values that tuning chose, by configuration."""
         self._run_trial = run_trial
         self._progress = progress
         self._by_name = {configuration.name: configuration for configuration in self.configurations}
@@ -73,7 +74,7 @@ class Study:
     def rows(self, seeds: Sequence[int]) -> list[Row]:
         """Tune every configuration and run it with these seeds.
 
-        Seed by seed, so that a stopped study has as many of every configuration.
+        Runs are ordered by seed, so that an interrupted study has the same number for every configuration.
         """
         if not self.values:
             self.values = {configuration.name: self._tuned(configuration) for configuration in self.configurations}
@@ -84,7 +85,7 @@ class Study:
         ]
 
     def comparisons(self, rows: Rows) -> list[Comparison]:
-        """Return every configuration against its references, where at least two seeds of both reached the target."""
+        """Compare each configuration with its references, if both reached the target with at least two common seeds."""
         compared = []
         for configuration in self.configurations:
             for against in configuration.against:
@@ -94,7 +95,7 @@ class Study:
         return compared
 
     def record(self, rows: Rows) -> dict[str, Any]:
-        """Return what the study found; `origin` is what ran its last trial, `origins` all."""
+        """Return the study's results; `origin` is the code and machine of the last trial, `origins` those of all."""
         at_tuned_values = self.comparisons(rows)
         pairs = [*at_tuned_values, *self._at_equal_values(rows)]
         origins = self.journal.origins
@@ -135,7 +136,7 @@ class Study:
         }
 
     def _tuned(self, configuration: Configuration) -> Values:
-        """Spend the configuration's budget and return its best values."""
+        """Spend the configuration's budget on tuning, and return its best values."""
         tuning = self.definition.tuning
         if tuning is None or not configuration.space:
             return {}
@@ -148,7 +149,7 @@ class Study:
             for seed in range(TUNING_SEED, TUNING_SEED + tuning.seeds):
                 record = self._trial("tuning", configuration, values, seed, tuning.patience * best)
                 if record["samples"] is None:
-                    return _MISSED * (2 - record["accuracy"])  # the less accurate the more
+                    return _MISSED * (2 - record["accuracy"])  # higher for less accurate runs
                 samples.append(max(record["samples"], least))
             mean = statistics.mean(samples)
             best = min(best, mean)
@@ -157,13 +158,13 @@ class Study:
         return search(configuration.space, tuning.trials, derive(1, str(configuration.cell)) % 2**31, score)
 
     def _at_edge(self, configuration: Configuration) -> list[str]:
-        """Return the values that lie at the edge of their range: a wider one may have better values."""
+        """Return the settings whose value is at the edge of its range: a wider range may contain better values."""
         values = self.values[configuration.name]
         places = {name: bounds.place(values[name]) for name, bounds in configuration.space.items()}
         return [name for name, place in places.items() if not _EDGE <= place <= 1 - _EDGE]
 
     def _at_equal_values(self, rows: Rows) -> list[Comparison]:
-        """Run both sides of each comparison with the values of either and the seeds of `rows`, and compare."""
+        """Run both sides of each comparison with the values of either side and the seeds of `rows`, and compare."""
         if not self.definition.equal_values:
             return []
         seeds = list(dict.fromkeys(row["seed"] for row in rows))
@@ -193,7 +194,7 @@ class Study:
         }
 
     def _pooled(self, compared: Sequence[Comparison]) -> list[dict[str, Any]]:
-        """Return means of ratios over all cells and over those of each level; each cell was tuned separately."""
+        """Return the means of ratios over all cells and over the cells of each level; each cell is tuned separately."""
         by_names = {(pair["difference"]["arm"], pair["difference"]["against"]): pair for pair in compared}
         groups = defaultdict[tuple[str, str, str], list[Comparison | None]](list)
         for configuration in self.configurations:
@@ -235,7 +236,7 @@ class Study:
 
 
 def _mean_over_cells(kind: str, against: str, cells: str, group: Sequence[Comparison | None]) -> dict[str, Any]:
-    """Return the geometric mean over cells, with None for those in which a configuration missed the target."""
+    """Return the geometric mean over cells; `group` has None for a cell in which a configuration missed the target."""
     counted = [pair for pair in group if pair]
     samples, low, high = geometric_mean([pair["ratio"] for pair in counted])
     seconds, seconds_low, seconds_high = geometric_mean([pair["seconds_ratio"] for pair in counted])

@@ -1,6 +1,6 @@
-"""Compare configurations by their samples to target: means and paired differences with 95 % intervals.
+"""Compare configurations by their samples to the target: means and paired differences with 95 % intervals.
 
-A seed fixes initial weights and the order of the data, so pairing by seed cancels much of the noise.
+A seed determines the initial weights and the order of the data, so pairing by seed cancels much of the noise.
 """
 
 import math
@@ -17,19 +17,20 @@ SECONDS = "seconds_to_target"
 RATIOS = ("ratio", "ratio_low", "ratio_high")
 
 Comparison = dict[str, Any]
-"""What `compare_configurations` returns; `arm` is the configuration's name."""
+"""The result of `compare_configurations`; `arm` is the configuration's name."""
 Row = Mapping[str, Any]
-"""One seed of one configuration, as in a record's JSON: its name as `arm`, `seed`, `samples_to_target` (None if the
-target was missed), and more."""
+"""One run of a configuration with one seed, as in a record's JSON: `arm` (the configuration's name), `seed`,
+`samples_to_target` (None if the target was missed), and more."""
 Rows = Sequence[Row]
 
 
 def compare_configurations(rows: Rows, configuration: str, against: str, measure: str = SAMPLES) -> Comparison | None:
-    """Compare a configuration with its reference; None for fewer than 2 seeds with which both reached the target.
+    """Compare a configuration with its reference; None if both reached the target with fewer than 2 common seeds.
 
-    `difference` is its samples less the reference's with the same seed, mean and 95 % interval; `ratio` is the same
-    over `reference`, the reference's mean, plus 1. `missed` counts the seeds with which one of the two missed the
-    target. `p` is the probability of such a difference between equal configurations, by the paired t-test.
+    `difference` is the configuration's samples minus the reference's with the same seed: mean and 95 % interval.
+    `reference` is the reference's mean, and `ratio` is 1 + difference / reference. `missed` counts the seeds with which
+    one of the two missed the target. `p` is the probability of such a difference between equal configurations, by the
+    paired t-test.
     """
     samples = samples_by_seed(rows, configuration, measure)
     reference_samples = samples_by_seed(rows, against, measure)
@@ -56,7 +57,7 @@ def compare_configurations(rows: Rows, configuration: str, against: str, measure
 
 
 def _p_value(differences: Sequence[float]) -> float:
-    """Return the probability of a mean as far from 0 by chance, by the two-sided paired t-test."""
+    """Return the probability that the mean is by chance as far from 0, by the two-sided paired t-test."""
     count = len(differences)
     mean = statistics.mean(differences)
     deviation = statistics.stdev(differences)
@@ -67,7 +68,7 @@ def _p_value(differences: Sequence[float]) -> float:
 
 
 def verdict(pair: Comparison, corrected: float) -> str:
-    """Return what the seeds show, by the p-value corrected for all tests of the study."""
+    """Return what the seeds show, given the p-value corrected for all tests of the study."""
     if pair["missed"]:
         return f"not decided: {pair['missed']} of {pair['seeds'] + pair['missed']} seeds missed the target"
     if corrected > 1 - CONFIDENCE:
@@ -76,13 +77,13 @@ def verdict(pair: Comparison, corrected: float) -> str:
 
 
 def samples_by_seed(rows: Rows, configuration: str, measure: str) -> dict[int, float]:
-    """Return a configuration's samples to target by seed, where it was reached."""
+    """Return a configuration's samples to the target, by seed, for the seeds that reached it."""
     reached = [row for row in rows if row["arm"] == configuration and row[measure] is not None]
     return {row["seed"]: row[measure] for row in reached}
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Return the p-values of a study's tests, corrected for their number (Holm 1979)."""
+    """Return the p-values of a study's tests, corrected for the number of tests (Holm 1979)."""
     tests = len(p_values)
     corrected = [0.0] * tests
     largest = 0.0

@@ -1,9 +1,9 @@
 """Generate a made-up language that a tiny BERT learns in seconds, so that a study can afford hundreds of runs.
 
-Each word is followed by one of a few others, all equally likely, so only its neighbours predict a masked word. As in a
-real language, a model first learns word frequencies, which help little here, and stays at that plateau until its
-attention finds the neighbours. A sample has two halves of a sequence: in half of the samples the second continues the
-first, and BERT's other head learns to recognise these.
+Each word is followed by one of a few others, all equally likely, so a masked word can be predicted only from its
+neighbours. As with a real language, a model first learns word frequencies, which help little here, and stays at that
+plateau until its attention finds the neighbours. A sample consists of two halves. In half of the samples, the second
+half continues the first, and BERT's other head learns to recognise these.
 
 Shapes: S sequences of N words, M masked words each.
 """
@@ -20,24 +20,24 @@ from bertbench.loading.loader import LoadedPart
 from bertbench.loading.sampler import Part
 from bertbench.model.sequences import EqualLengths, Sequences
 
-_MASK = 0  # the word that stands in place of a masked one
+_MASK = 0  # the word that replaces a masked word
 
 
 @dataclass(frozen=True)
 class Language:
-    """A language of `words` words, the mask included; it is the same for all seeds of a study."""
+    """A language with `words` words, including the mask; it is the same for all seeds of a study."""
 
     words: int
     followers: int
-    """Number of words that may follow a word."""
+    """The number of words that may follow a word."""
     length: int
-    """Words of a sequence, even."""
+    """The number of words in a sequence; it must be even."""
     masked: int
-    """Masked words of a sequence."""
+    """The number of masked words in a sequence."""
 
     @cached_property
     def _following(self) -> Integers:
-        """Return each word's followers: one permutation of all words except the mask for each follower."""
+        """Return each word's followers; each follower is a permutation of all words except the mask."""
         generator = np.random.default_rng(self.words)
         followers_WF = np.zeros((self.words, self.followers), np.int64)
         for place in range(self.followers):
@@ -45,7 +45,7 @@ class Language:
         return followers_WF
 
     def sequences(self, generator: np.random.Generator, count: int) -> tuple[Integers, Integers]:
-        """Draw sequences [S, N], and whether the second half of each doesn't follow from the first [S]."""
+        """Draw sequences [S, N], and for each whether its second half doesn't continue the first [S]."""
         words_SN = np.empty((count, self.length), np.int64)
         words_SN[:, 0] = generator.integers(1, self.words, count)
         unrelated_S = generator.integers(0, 2, count)
@@ -58,9 +58,9 @@ class Language:
         return words_SN, unrelated_S
 
     def shares(self, generator: np.random.Generator, batch: int, ranks: int) -> list[LoadedPart]:
-        """Draw a global batch and deal the same number of sequences to each rank.
+        """Draw a global batch, and assign the same number of sequences to each rank.
 
-        The batch depends on the generator only, not on the number of ranks.
+        The batch depends only on the generator, not on the number of ranks.
         """
         words_SN, unrelated_S = self.sequences(generator, batch)
         at_SM = np.sort(np.argsort(generator.random(words_SN.shape), axis=1)[:, : self.masked], axis=1)

@@ -1,6 +1,6 @@
-"""Run one trial of the made-up language (language.py), from its start to the target.
+"""Run one trial with the made-up language (language.py), from its start to the target.
 
-Gradients are those of virtual ranks in this process, or of real gloo ranks where they are compressed.
+Gradients are computed by virtual ranks in this process, or by real gloo ranks if they are compressed.
 """
 
 import math
@@ -37,63 +37,66 @@ from lab.study.engine import TrialOutcome
 from lab.study.language import Language
 from lab.study.virtual_ranks import ReducedGradients, VirtualRanks, add_gradients
 
-_EVALUATION_SEED = 0  # the same for every run, so that all are scored on the same samples
-_START_SEED = 500  # comparisons count from 1, tuning from 1000
+_EVALUATION_SEED = 0  # the same for every run, so that all runs are scored on the same samples
+_START_SEED = 500  # the seeds of comparisons start at 1, those of tuning at 1000
 _NEVER = 1e15  # samples
 
 Reduce = Callable[[Sequence[LoadedPart]], ReducedGradients]
-"""Leaves the sum of the gradients of all ranks' shares in every parameter's `grad`."""
+"""Sets every parameter's `grad` to the sum of the gradients of all ranks' shares."""
 
 
 class Words(Section):
-    """The language; the model's vocabulary and positions fix its words and lengths."""
+    """The language; the model's vocabulary and positions determine the number of words and the length of sequences."""
 
     followers: Count
-    """Words that may follow a word."""
+    """The number of words that may follow a word."""
     masked: Count
-    """Masked words of a sequence."""
+    """The number of masked words in a sequence."""
     held_out: Count
-    """Sequences of the evaluation."""
+    """The number of sequences in the evaluation."""
 
 
 class Start(Section):
-    """A common checkpoint: Adam on the same language, without decay. MLPerf's, too, saw the run's own corpus."""
+    """A common checkpoint, trained by Adam on the same language without decay.
+
+    The checkpoint of MLPerf was also trained on the corpus of the benchmark.
+    """
 
     learning_rate: PositiveFloat
     batch: Count
     accuracy: Share
-    """The first evaluation with this accuracy ends its training."""
+    """The first evaluation with this accuracy ends the checkpoint's training."""
     max_samples: Count
 
 
 class LanguageSetting(Section):
-    """What one run trains."""
+    """The settings of one run."""
 
     model: Model
     words: Words
     optimizer: OptimizerSettings
     decay_samples: PositiveFloat
-    """Samples in which the rate falls to `floor`."""
+    """The number of samples in which the rate falls to `floor`."""
     max_samples: PositiveFloat | None = None
-    """Samples after which a run ends; `decay_samples` where they aren't given."""
+    """The number of samples after which a run ends; by default `decay_samples`."""
     warmup: Fraction = 0.05
-    """Share of the decay in which the rate rises."""
+    """The share of the decay in which the rate rises (warm-up)."""
     floor: Fraction = 0.0
-    """Share of the rate that decay ends at. A run that has missed the target trains at it until `max_samples`."""
+    """The share of the rate at which decay ends. A run that misses the target continues at it until `max_samples`."""
     global_batch_size: Count
     evaluation: Evaluation
     start: Start | None = None
-    """Random weights where it isn't given."""
+    """The checkpoint; by default, a run starts from random weights."""
     ranks: Count = 1
     mode: ClipMode = "none"
     max_norm: PositiveFloat = 1.0
     buckets: Count | None = None
-    """Number of gradient buckets that `bucket_mb` has to make."""
+    """The number of gradient buckets that `bucket_mb` must result in."""
     bucket_mb: PositiveFloat | None = None
     exponent: NonNegativeFloat = 0.5
     """With B buckets, each rank clips each bucket to norm max_norm / (ranks B^exponent)."""
     compression: Compression | None = None
-    """On real gloo ranks; none where it isn't given."""
+    """Compression of gradients, on real gloo ranks; by default none."""
     topk_share: Share = 0.01
 
     @model_validator(mode="after")
@@ -103,13 +106,13 @@ class LanguageSetting(Section):
             raise ValueError("model.max_positions must be even and above words.masked; change one of them")
         if interval is None or interval % batch:
             raise ValueError(
-                f"evaluation.interval_samples {interval} is not a multiple of global_batch_size {batch}; choose one, "
-                "because a run evaluates between steps"
+                f"evaluation.interval_samples {interval} is not a multiple of global_batch_size {batch}; choose a "
+                "multiple, because a run evaluates between steps"
             )
         if batch % self.ranks:
             raise ValueError(f"ranks {self.ranks} don't divide global_batch_size {batch}; change one")
         if self.optimizer.sharded or self.optimizer.ema_decay:
-            raise ValueError("found optimizer.sharded or optimizer.ema_decay; leave both out")
+            raise ValueError("found optimizer.sharded or optimizer.ema_decay; leave out both")
         return self
 
     def language(self) -> Language:
@@ -118,13 +121,13 @@ class LanguageSetting(Section):
         return Language(model.vocab_size, self.words.followers, model.max_positions, self.words.masked)
 
     def held_out(self) -> Batch:
-        """Return the sequences that every evaluation reads."""
+        """Return the sequences on which every evaluation is done."""
         draws = np.random.default_rng(_EVALUATION_SEED)
         return self.language().shares(draws, self.words.held_out, 1)[0].batch
 
 
 def read_setting(shared: dict[str, Any], changes: Mapping[str, Any]) -> LanguageSetting:
-    """Return the shared setting with changes, named as in --set. Raises ConfigError if they aren't one."""
+    """Return the shared settings with changes, which are named as in --set. Raises ConfigError if they are invalid."""
     content = deepcopy(shared)
     for name, value in changes.items():
         *sections, last = name.split(".")
@@ -139,9 +142,9 @@ def read_setting(shared: dict[str, Any], changes: Mapping[str, Any]) -> Language
 
 
 def run_setting(setting: LanguageSetting, seed: int, most_samples: float = math.inf) -> TrialOutcome:
-    """Train until the target, the end or `most_samples`; a seed fixes weights and data of all configurations.
+    """Train until the target, the end or `most_samples`; a seed determines weights and data for all configurations.
 
-    Raises ConfigError if `bucket_mb` doesn't make `buckets` buckets.
+    Raises ConfigError if `bucket_mb` doesn't result in `buckets` buckets.
     """
     if setting.compression is not None:
         outcome: TrialOutcome = on_ranks(setting.ranks, run_on_ranks, setting, seed, most_samples)
@@ -151,21 +154,21 @@ def run_setting(setting: LanguageSetting, seed: int, most_samples: float = math.
     buckets = len(ranks.buckets)
     if setting.buckets not in (None, buckets):
         raise ConfigError(
-            f"bucket_mb {setting.bucket_mb} makes {buckets} buckets of this model, expected {setting.buckets}; choose "
-            "another size"
+            f"bucket_mb {setting.bucket_mb} results in {buckets} buckets for this model, expected {setting.buckets}; "
+            "choose another size"
         )
     return to_target(setting, model, ranks.reduce, seed, most_samples)
 
 
 def run_on_ranks(world: World, setting: LanguageSetting, seed: int, most_samples: float) -> TrialOutcome:
-    """Do `run_setting` with gradients that real ranks sum. Collective."""
+    """Do the same as `run_setting` with real ranks, which sum the gradients. Collective."""
     torch.set_num_threads(1)
     model = initial_language_model(setting, seed)
     return to_target(setting, model, real_ranks(world, setting, model), seed, most_samples)
 
 
 def real_ranks(world: World, setting: LanguageSetting, model: Bert) -> Reduce:
-    """Return what clips, compresses and sums the gradients of real ranks."""
+    """Return the function that clips, compresses and sums the gradients of real ranks."""
     order = ready_order(model, lambda: tiny_backward(lambda batch: model(*batch.inputs), model.shape))
     buckets = Buckets(bucket_table(order, setting.bucket_mb))
     clip = make_clip(setting.mode, setting.max_norm, world.size, len(buckets.all))
@@ -185,7 +188,7 @@ def real_ranks(world: World, setting: LanguageSetting, model: Bert) -> Reduce:
 def to_target(
     setting: LanguageSetting, model: Bert, reduce: Reduce, seed: int, most_samples: float = math.inf
 ) -> TrialOutcome:
-    """Train a model on batches that ranks share; samples to target are interpolated between evaluations."""
+    """Train a model on batches that are divided among ranks; interpolate samples to the target between evaluations."""
     language = setting.language()
     held_out = setting.held_out()
     batch = setting.global_batch_size
@@ -203,7 +206,7 @@ def to_target(
     seconds = 0.0
     clipped: list[Tensor] = []
     for step in range(1, steps + 1):
-        began = time.process_time()  # leaves out other programs
+        began = time.process_time()  # excludes other programs
         reduced = reduce(language.shares(draws, batch, setting.ranks))
         optimizer.step(rates.rate(step - 1), reduced.coefficient)
         seconds += time.process_time() - began
@@ -228,7 +231,7 @@ def to_target(
 
 
 def initial_language_model(setting: LanguageSetting, seed: int) -> Bert:
-    """Return a model of random weights that the seed fixes, or of the weights of `start`, the same for all seeds."""
+    """Return a model with random weights that depend on the seed, or with the weights of `start` for every seed."""
     model = Bert(setting.model.shape())
     if setting.start is None:
         model.initialize(torch.Generator().manual_seed(derive(seed, "weights")))
@@ -239,7 +242,7 @@ def initial_language_model(setting: LanguageSetting, seed: int) -> Bert:
 
 @cache
 def _trained(shape: Model, words: Words, start: Start) -> dict[str, Tensor]:
-    """Return the weights of a start. Raises ConfigError if its training doesn't reach the accuracy asked for."""
+    """Train the weights of `start`. Raises ConfigError if they don't reach the accuracy that it asks for."""
     adam = OptimizerSettings(name="adam", learning_rate=start.learning_rate, epsilon=1e-8)
     setting = LanguageSetting(
         model=shape, words=words, optimizer=adam, decay_samples=_NEVER, warmup=0.0, max_samples=start.max_samples,
@@ -250,13 +253,13 @@ def _trained(shape: Model, words: Words, start: Start) -> dict[str, Tensor]:
     if to_target(setting, model, one_rank.reduce, _START_SEED).samples is not None:
         return model.state_dict()
     raise ConfigError(
-        f"start: found no accuracy of {start.accuracy} within {start.max_samples:,} samples at width "
-        f"{shape.hidden_size}; allow more samples, or another rate"
+        f"start: accuracy {start.accuracy} wasn't reached within {start.max_samples:,} samples at hidden size "
+        f"{shape.hidden_size}; allow more samples, or choose another rate"
     )
 
 
 @torch.no_grad()
 def masked_accuracy(model: Bert, batch: Batch) -> float:
-    """Return the share of a batch's masked words that the model ranks first."""
+    """Return the share of masked words in a batch that the model ranks first."""
     scores = model(*batch.inputs)
     return (scores.masked_lm_MV.argmax(1) == batch.masked_labels_M).float().mean().item()

@@ -1,6 +1,6 @@
 """Run the commands that check arXiv 2402.02447; docs/paper.md says what their answers show.
 
-Every part is a command of this program with --json. Its answer stays in a file, so a resumed study runs only the
+Every part is a command of this program with --json. Its answer is kept in a file, so that a resumed study runs only the
 missing parts.
 """
 
@@ -22,11 +22,11 @@ _OTHERS = "--batch 16 --methods none,stratified_presort,global_exchange,planned"
 _STRATIFIED = "stratified,stratified_presort,stratified_presort_raster"
 _EDGES = {1: "512", 2: "256,512", 4: "128,256,384,512", 8: "64,128,192,256,320,384,448,512"}
 _NODES = (2, 4, 8, 16)
-_QUOTAS = ((1024, 16, "6,3,2,5"), (1368, 12, "4,2,2,4"))  # the published runs: GPUs, samples a GPU, quotas
+_QUOTAS = ((1024, 16, "6,3,2,5"), (1368, 12, "4,2,2,4"))  # the published runs: GPUs, samples per GPU, quotas
 
 
 Json = Mapping[str, Any]
-"""Answers by name, or an object within one."""
+"""Answers by name, or an object in an answer."""
 
 
 class PaperPart(NamedTuple):
@@ -34,22 +34,22 @@ class PaperPart(NamedTuple):
 
     name: str
     asks: str
-    """What its answer bears on; empty if it only prepares another part."""
+    """The question that it answers; empty if it only prepares another part."""
     command: str
-    """Words after `bertbench`; its JSON is the answer."""
+    """The words after `bertbench`; the JSON that it prints is the answer."""
     keeps_runs: bool = False
-    """Whether it takes a folder for its runs."""
+    """Whether it needs a folder for its runs."""
 
 
 PARTS = (
     PaperPart(
-        "batch", "Do strata and a sort in the node balance as a global sort does? Snake or raster? 2 or 4 samples?",
+        "batch", "Do strata and sorting in the node balance as well as a global sort? Snake or raster? 2 or 4 samples?",
         f"{_BALANCE} --batch 2,4,8,16,48 "
         "--methods none,stratified,stratified_presort,stratified_presort_raster,global_exchange,planned",
     ),
     *(
         PaperPart(
-            f"strata_{number}", "How many strata?",
+            f"strata_{number}", "How many strata are needed?",
             f"{_BALANCE} --batch 16 --methods stratified,stratified_presort --strata-edges {edges}",
         )
         for number, edges in _EDGES.items()
@@ -64,39 +64,40 @@ PARTS = (
     ),
     *(
         PaperPart(
-            f"node_{number}", "How many GPUs in a node?",
+            f"node_{number}", "How many GPUs does a node need?",
             f"{_BALANCE} --batch 16 --methods presort,stratified_presort --gpus-per-node {number}",
         )
         for number in _NODES
     ),
-    PaperPart("causal", "A causal model's cost?", f"{_BALANCE} {_OTHERS} --causal"),
+    PaperPart("causal", "Is the balance different with a causal model's cost?", f"{_BALANCE} {_OTHERS} --causal"),
     PaperPart("corpus_data", "", "data prepare --system cpu_demo"),
     PaperPart(
-        "corpus", "Other lengths: the demo's corpus, up to 32 tokens?",
+        "corpus", "Is it different with other lengths: the demo's corpus, up to 32 tokens?",
         f"{_BALANCE} {_OTHERS} --lengths data/cpu_demo --strata-edges 8,16,24,32",
     ),
-    PaperPart("ablation", "What does each method add, in seconds on 1,024 A100s at batch 16,384?", "lab ablation"),
+    PaperPart("ablation", "How many seconds does each method save on 1,024 A100s at batch 16,384?", "lab ablation"),
     PaperPart("overlap", "How much communication is hidden, by clip mode and bandwidth?", "lab overlap"),
     PaperPart("buckets", "Why divide the threshold by the root of the number of buckets?", "lab buckets", True),
     PaperPart(
-        "clip", "Does clipping before the sum need fewer samples, and does clipping by bucket keep that gain?",
+        "clip", "Does clipping before the all-reduce need fewer samples, and does clipping by bucket keep that gain?",
         "lab clip --ranks 2,16,64", True,
     ),
 )  # fmt: skip
-"""In running order: parts of minutes first, the part of an hour last. `corpus_data` makes the data of `corpus`."""
+"""In running order: first the parts that take minutes, last the one that takes an hour. `corpus_data` makes the data
+for `corpus`."""
 
 
 SOURCES = (
-    "What we used of the paper: its abstract, summaries and published logs. Its authors publish their code under terms "
-    "that don't let us use it. Balance is simulated by training's own code, seconds on 1,024 GPUs are forecasts, "
-    "samples come from small models on one machine: they can be consistent with a claim, and reproduce none."
+    "Our sources are the paper's abstract, summaries and published logs. Its authors publish their code under terms "
+    "that don't allow us to use it. Balance is simulated by the code that trains, seconds on 1,024 GPUs are forecasts, "
+    "and samples come from small models on one machine. Such results can agree with a claim, but reproduce none."
 )
 
 
 def run_parts(folder: Path, parts: Sequence[PaperPart], progress: Progress) -> dict[str, Any]:
-    """Run the parts whose answers `folder` lacks, and return all answers by name.
+    """Run the parts whose answers aren't in `folder` yet, and return all answers by name.
 
-    Raises RunError if a command fails; finished answers stay.
+    Raises RunError if a command fails; finished answers are kept.
     """
     folder.mkdir(parents=True, exist_ok=True)
     answers = {}
@@ -107,11 +108,11 @@ def run_parts(folder: Path, parts: Sequence[PaperPart], progress: Progress) -> d
             words = [sys.executable, "-m", "bertbench", *part.command.split(), "--json"]
             if part.keeps_runs:
                 words += ["--out", str(folder / part.name)]
-            done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=False)  # its progress is shown
+            done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=False)  # shows its progress
             if done.returncode:
                 raise RunError(
-                    f"`bertbench {part.command}` ended with code {done.returncode}, see its message above; "
-                    "correct that and run `lab paper` again to continue"
+                    f"`bertbench {part.command}` ended with code {done.returncode}; see its message above, correct the "
+                    "cause, and run `lab paper` again to continue"
                 )
             with new_file(answer) as path:
                 path.write_text(done.stdout, encoding="utf-8")
@@ -124,7 +125,7 @@ _OF_EVERY_ANSWER = ("json_format", "command")
 
 
 def rows_of(answer: Any) -> list[Json]:
-    """Return an answer as rows: a study's comparisons, or a list as it is."""
+    """Return the rows of an answer: a study's comparisons, or the list itself."""
     rows = answer if isinstance(answer, list) else [answer]
     if "comparisons" in rows[0]:
         rows = [*answer["comparisons"], *answer["at_equal_values"]]
@@ -135,5 +136,5 @@ def rows_of(answer: Any) -> list[Json]:
 
 
 def published_rows() -> list[Json]:
-    """Return the published results on 1,024 A100s, by which the paper's ratios can be checked."""
+    """Return the published results on 1,024 A100s, with which the paper's ratios can be checked."""
     return [asdict(row) for row in published_results() if row.accelerators == 1024 and "A100" in row.accelerator]

@@ -1,4 +1,4 @@
-"""Search the values of a configuration: a budget of trials, half of them random, half where Optuna's TPE proposes."""
+"""Search for the best values of a configuration: half of the trials are random, half are proposed by Optuna's TPE."""
 
 from collections.abc import Callable, Mapping
 
@@ -6,9 +6,9 @@ from lab.study.definition import Range, Values
 
 
 def search(ranges: Mapping[str, Range], trials: int, sampler_seed: int, score: Callable[[Values], float]) -> Values:
-    """Return the values with the lowest score. Searches with one seed try the same random values.
+    """Return the values with the lowest score. Searches with the same seed try the same random values.
 
-    A search whose scores come from a journal resumes exactly as an uninterrupted one.
+    If scores come from a journal, a resumed search continues exactly like an uninterrupted one.
     """
     import optuna  # noqa: PLC0415 - an optional extra
 
@@ -23,7 +23,7 @@ def search(ranges: Mapping[str, Range], trials: int, sampler_seed: int, score: C
         return {name: ranges[name].value(number) for name, number in drawn.items()}
 
     for number in range(trials):
-        # a new sampler for every trial: what it draws depends on its number alone
+        # a new sampler for every trial, so that its values depend only on the trial's number
         study.sampler = optuna.samplers.TPESampler(n_startup_trials=trials // 2, seed=sampler_seed + number)
         trial = study.ask(distributions)
         study.tell(trial, score(values_of(trial.params)))

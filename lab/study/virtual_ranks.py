@@ -1,10 +1,10 @@
 """Simulate R data-parallel ranks in one process: compute each rank's gradient, clip it as the rank would, and sum.
 
-Clipping before the reduction acts on single ranks' gradients, so its effect depends on the number of ranks. A study of
-64 ranks doesn't need 64 processes: torch.func computes the gradient of each share of the global batch, and each share
-is clipped by its own norm.
+Clipping before the reduction acts on the gradients of single ranks, so its effect depends on the number of ranks. A
+study of 64 ranks doesn't need 64 processes: torch.func computes the gradient of each share of the global batch, and
+each share is clipped by its own norm.
 
-Shapes: R ranks, whose shares differ in words alone, as those of language.py: lengths and weights are the same.
+Shapes: R ranks, whose shares differ only in their words, as in language.py; lengths and weights are the same.
 """
 
 from collections.abc import Sequence
@@ -26,21 +26,21 @@ from bertbench.training.trainer import tiny_backward
 
 
 class ReducedGradients(NamedTuple):
-    """Results of a reduction, besides the gradients."""
+    """The results of a reduction, other than the gradients."""
 
     loss: Tensor
-    """Loss of the global batch."""
+    """The loss of the global batch."""
     clipped: Tensor
-    """Share of clipping decisions (one a rank, or one for each rank and bucket) that reduced a gradient."""
+    """The share of clipping decisions (one for each rank, or for each rank and bucket) that reduced a gradient."""
     coefficient: Tensor | None
-    """In mode `after`: the factor that the optimizer still has to apply to the gradient."""
+    """In mode `after`, the factor that the optimizer still has to apply to the gradient."""
 
 
 class VirtualRanks:
-    """Reduce R ranks' gradients under one clip mode (gradients/clip.py) without real ranks.
+    """Reduces the gradients of R ranks with one clip mode (gradients/clip.py), without real ranks.
 
-    Equals R real ranks to rounding; tests check 2 and 4. Buckets are a run's. Gradients of all
-    shares are in memory at once: R times the model's size.
+    The result equals that of R real ranks up to rounding; tests check this for 2 and 4. Buckets are those of a run. The
+    gradients of all shares are in memory at once, which takes R times the size of the model.
     """
 
     def __init__(
@@ -52,9 +52,9 @@ class VirtualRanks:
         bucket_mb: float | None,
         bucket_exponent: float = 0.5,
     ) -> None:
-        """Take a model of plain attention: torch.func can't differentiate our own kernels.
+        """Take a model with plain attention, because torch.func can't differentiate our own kernels.
 
-        `bucket_exponent` e divides the threshold by B^e for B buckets; real ranks take 1/2.
+        With B buckets, the threshold is divided by B^e, where e is `bucket_exponent`; real ranks use 1/2.
         """
         self._model = model
         self._mode = mode
@@ -66,7 +66,7 @@ class VirtualRanks:
         names = {parameter: name for name, parameter in self._parameters.items()}
         order = backward_order(model, lambda: tiny_backward(self._scores, model.shape))
         self.buckets: list[list[str]] = []
-        """Names of the parameters of each bucket, in the order of their reduction."""
+        """The names of the parameters in each bucket, in the order of reduction."""
         for bucket in bucket_table(order, bucket_mb):
             self.buckets.append([names[parameter] for parameter in bucket])
 
@@ -74,7 +74,7 @@ class VirtualRanks:
         return self._model(*batch.inputs)
 
     def reduce(self, shares: Sequence[LoadedPart]) -> ReducedGradients:
-        """Set every parameter's `grad` as the all-reduce would; `shares` has each rank's part of the batch."""
+        """Set every parameter's `grad` as the all-reduce would; `shares` holds each rank's part of the batch."""
         if self._mode in ("none", "after"):
             self._model.zero_grad()
             summed = add_gradients(self._model, shares)
@@ -126,7 +126,7 @@ def _norm_of_each_share(gradient: Tensor) -> Tensor:
 
 
 def add_gradients(model: Bert, shares: Sequence[LoadedPart]) -> Tensor:
-    """Add the gradients of shares to the parameters', and return their loss."""
+    """Add the gradients of shares to those of the parameters, and return the loss of the shares."""
     total = torch.zeros(())
     for part, batch in shares:
         weights = part.masked_lm_weight, part.next_sentence_weight

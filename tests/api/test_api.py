@@ -111,7 +111,7 @@ def test_a_mistake_raises_what_the_command_prints(command: str, capsys: Captured
 
 
 REFUSED = {
-    "expected a list of such texts": lambda _: bertbench.load_system("cpu_demo", "schedule.max_steps=7"),
+    "expected a list of texts": lambda _: bertbench.load_system("cpu_demo", "schedule.max_steps=7"),
     "overrides: clip.mode is a set": lambda _: bertbench.load_system("cpu_demo", {"clip.mode": {"none"}}),
     "step=0: expected a whole number of at least 1": lambda system: bertbench.plan_step(system, 0),
     "seed=True: expected a whole number of at least 0": lambda system: bertbench.plan_step(system, 1, True),
@@ -165,7 +165,7 @@ def test_a_process_of_a_launcher_or_a_thread_cannot_train(tiny: Tiny, monkeypatc
         monkeypatch.setenv(name, value)
     train()
     assert "run_training was called in thread 'worker'" in said[0]
-    assert "this process is rank 1 of 3 by its launcher's variables" in said[1]
+    assert "this process is rank 1 of 3 according to its launcher's variables" in said[1]
 
 
 def test_a_step_is_planned_as_a_run_with_that_seed_takes_it(tiny: Tiny) -> None:
@@ -203,7 +203,7 @@ def test_training_restores_the_process_and_can_be_repeated(tiny: Tiny, tmp_path:
     assert (runs[0].status, runs[0].seed, runs[0].settings["schedule.max_steps"]) == ("aborted", 3, 6)
     assert bertbench.read_run(tmp_path / "result_0") == runs[0]
     assert [judgement.verdict for judgement in bertbench.judge_folder(tmp_path)] == ["fail", "fail"]
-    with pytest.raises(bertbench.BertbenchError, match="this log exists already; give another name"):
+    with pytest.raises(bertbench.BertbenchError, match="this log already exists; give another name"):
         bertbench.run_training(system, log=tmp_path / "result_0.txt")
 
 

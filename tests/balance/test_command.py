@@ -59,7 +59,7 @@ def test_the_page_shows_every_batch_and_a_step_before_and_after_and_how_efficien
     ):
         printed(*words, *options)
         page = out.read_text()
-        for shown in (html.escape(said), "3 samples a GPU", "Load of each of 16 GPUs x 3 in a step"):
+        for shown in (html.escape(said), "3 samples per GPU", "Load of each of 16 GPUs x 3 in a step"):
             assert shown in page
         assert page.count("<svg") == 3
 

@@ -135,7 +135,7 @@ def test_scaled_files_say_untested_and_follow_the_square_root_rule(name: str, ba
     assert (system.schedule.decay_from, system.schedule.first_step) == ("warmup_steps", 1)
     quotas = [quota * system.local_batch / 16 for quota in (6, 3, 2, 5)]
     assert system.data.strata_quotas == pytest.approx(quotas, abs=0.5)
-    assert f"quotas of strata from 16 samples a GPU to {system.local_batch}" in system.source
+    assert f"quotas of strata from 16 samples per GPU to {system.local_batch}" in system.source
     for scaled_steps, steps in ((system.schedule.decay_steps, 179), (system.schedule.warmup_steps, 82)):
         assert scaled_steps is not None
         assert scaled_steps * batch == pytest.approx(steps * 16384, rel=0.01)
@@ -247,7 +247,7 @@ def _records(log: Path) -> list[dict[str, Any]]:
 
 def test_an_initialisation_longer_than_the_rules_allow_is_refused(tmp_path: Path) -> None:
     (refused,) = run_ranks(1, _initialise_too_long, tmp_path / "log.txt")
-    assert "the division allows 0; the longest piece of start-up was files, 100 s" in refused
+    assert "the division allows 0 min; shorten its longest part, files, which took 100 s" in refused
 
 
 def _initialise_too_long(world: World, path: Path) -> str:

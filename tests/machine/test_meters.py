@@ -209,4 +209,4 @@ def test_a_driver_that_doesn_t_answer_leaves_blanks_and_doesn_t_end_the_run(gpus
     assert "NVIDIA driver" not in provenance.software()["other_software_stack"]
     kinds, problems = machine_gpus.gpus_and_problems()
     assert kinds == ["unknown model, unknown memory, driver None"] * 2
-    assert problems[0].startswith("GPU 0: the driver doesn't know its memory")
+    assert problems[0].startswith("GPU 0: the driver can't report its memory")

@@ -129,27 +129,49 @@ def registers_of(name: str, arch: int, folder: Path) -> int:
         kernel = fp8_kernels.cast_weight_tiles
         pointers = ("*fp32", "*fp8e4nv", "*fp8e4nv", "*fp32", "*i32")
         sizes = {"height": "i32", "width": "i32"}
+        multiples_of_16 = ("height", "width")
         constants = {"SIDE": fp8_kernels.SIDE}
-        rounding = "cvt.rn.satfinite.e4m3x2.f32"
+        rounding = "cvt.rn.satfinite.e4m3x2"
     else:
         kernel = gelu_kernel.gelu_gradient_blocks
         pointers = ("*bf16", "*bf16", "*fp32", "*bf16", "*fp32", "*fp8e5", "*fp32", "*i32")
         sizes = {"rows": "i32", "width": "i32"}
+        multiples_of_16 = ("width",)
         constants = {"ROWS": ROWS, "STEP": gelu_kernel.STEP, "COLUMNS": gelu_kernel.COLUMNS}
-        rounding = "cvt.rn.satfinite.e5m2x2.f32"
+        rounding = "cvt.rn.satfinite.e5m2x2"
     signature = {**dict(zip(kernel.arg_names, pointers, strict=False)), **sizes, "largest": "fp32"}
-    divisible = (*range(len(pointers)), kernel.arg_names.index("width"))
-    if name == "weight":
-        divisible += (kernel.arg_names.index("height"),)
+    divisible = (*range(len(pointers)), *(kernel.arg_names.index(size) for size in multiples_of_16))
     ptx, used = machine_code(kernel, signature, constants, arch, folder, divisible)
-    assert rounding in ptx
+    # For 8.9, Triton 3.7 rounds fp32 numbers to fp16 first, toward zero
+    source = "" if arch == 89 else ".f32"
+    assert rounding + source in ptx
     assert "max.NaN.f32" in ptx and "min.NaN.f32" in ptx, "a clamp that keeps NaN"
     assert "ld.global.v4.b32" in ptx and "st.global.v4.b32" in ptx
     assert used.spill_bytes == 0
     return used.registers
 
 
-@pytest.mark.parametrize("arch", [90, 100])
+ARCHITECTURES = [89, 90, 100, 120]  # all that have products in fp8: L40S, H100, B200, RTX PRO 6000
+
+
+@pytest.mark.parametrize("values", ["*fp32", "*bf16"])
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_an_amax_s_machine_code_reads_16_bytes_at_a_time_and_compares_integers(
+    arch: int, values: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("triton", reason=WITHOUT_TRITON)
+    from bertbench.model import fp8_kernels  # noqa: PLC0415
+    from tests.optim.test_triton import machine_code  # noqa: PLC0415
+
+    signature = {"amax_bits": "*i32", "magnitudes": values, "count": "i32"}
+    constants = {"BLOCK": fp8_kernels.BLOCK}
+    ptx, used = machine_code(fp8_kernels.raise_amax_blocks, signature, constants, arch, tmp_path, divisible=(0, 1, 2))
+    assert "ld.global.v4.b32" in ptx
+    assert ".max.s32" in ptx, "an atomic maximum of integers, among which NaN is the largest"
+    assert used.spill_bytes == 0
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
 @pytest.mark.parametrize("name", ["weight", "gelu"])
 def test_their_machine_code_rounds_to_nearest_without_spills(name: str, arch: int, tmp_path: Path) -> None:
     pytest.importorskip("triton", reason=WITHOUT_TRITON)

@@ -15,7 +15,7 @@ from tests.ranks import run_ranks
 
 @pytest.mark.skipif(importlib.util.find_spec("apex") is not None, reason="some apex is installed here")
 def test_missing_apex_is_one_error_that_names_the_container() -> None:
-    with pytest.raises(ConfigError, match=r"found no NVIDIA apex .*; run in NVIDIA's PyTorch container"):
+    with pytest.raises(ConfigError, match=r"NVIDIA's apex isn't installed .*; run in NVIDIA's PyTorch container"):
         build_optimizer.build_optimizer(Bert(TINY), lamb(impl="apex"))
 
 
@@ -23,7 +23,7 @@ def test_another_project_called_apex_is_not_taken_for_nvidias(tmp_path: Path, mo
     (tmp_path / "apex").mkdir()
     (tmp_path / "apex" / "__init__.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ConfigError, match="found no NVIDIA apex"):
+    with pytest.raises(ConfigError, match="NVIDIA's apex isn't installed"):
         build_optimizer.build_optimizer(Bert(TINY), adam(impl="apex"))
 
 

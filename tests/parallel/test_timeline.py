@@ -154,7 +154,7 @@ def test_a_real_run_s_bubble_is_that_of_a_simulation_from_its_measured_pieces(
     run = reported["runs"][0]
     assert run["bubble"] == pytest.approx(sum(line["bubble"] for line in rows[1:]) / len(rows[1:]))
     assert run["bubble_of_equal_stages"] == pytest.approx(1 / 5)
-    assert f"bubble {run['bubble']:.1%} of its time, 20.0% if stages were equal" in printed("report", log)
+    assert f"bubble {run['bubble']:.1%} of its time; it would be 20.0% if stages were equal" in printed("report", log)
     page = tmp_path / "page.html"
     printed("report", log, "--html", page)
     assert page.read_text().count("<title>forward of microbatch") == 8

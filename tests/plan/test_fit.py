@@ -40,7 +40,7 @@ def test_a_closed_system_stays_closed_and_fits_by_plans_memory(
     monkeypatch.chdir(tmp_path)
     notes = printed("config", "scale", "dgxa100_n1", "--gpus", 2, "--memory", 40, "--out", "two.json")
     assert "division: closed, legal" in notes
-    assert "losses: equal up to rounding, except for what depends on ranks and parts" in notes
+    assert "losses: equal up to rounding, unless they depend on ranks or parts" in notes
     one, other = load_system("dgxa100_n1"), load_system("two.json")
     assert json.loads(Path("two.json").read_text())["extends"] == "dgxa100_n1"
     same = ("model", "optimizer", "schedule", "clip", "evaluation", "loss", "precision")
@@ -59,7 +59,7 @@ def test_quotas_of_strata_keep_the_global_batch_on_other_devices(
     answer("config", "scale", "dgxa100_n1_open", "--gpus", 2, "--out", "two.json")
     assert load_system("two.json").data.strata_quotas == (84, 44, 28, 68)  # four times 21, 11, 7, 17
     refused = printed("config", "scale", "dgxa100_n1_open", "--gpus", 7, "--out", "seven.json", code=2)
-    assert "takes 168, 88, 56, 136 samples of its strata in a step (data.strata_quotas), which don't divide" in refused
+    assert "draws 168, 88, 56, 136 samples from its strata in a step (data.strata_quotas), which" in refused
 
 
 def test_without_a_known_memory_a_part_keeps_its_samples(tiny_file: str, tmp_path: Path, answer: Answer) -> None:
@@ -72,13 +72,13 @@ def test_without_a_known_memory_a_part_keeps_its_samples(tiny_file: str, tmp_pat
 
 
 REFUSED = {
-    "dgxa100_n1 --gpus 3": "448 of dgxa100_n1 doesn't divide over 3 data-parallel ranks; choose",
-    "dgxa100_n16 --gpus 12": "has nodes of 8; choose at most 8, or a multiple: 8 or 16",
+    "dgxa100_n1 --gpus 3": "dgxa100_n1, 448, isn't a multiple of 3 data-parallel ranks; choose",
+    "dgxa100_n16 --gpus 12": "the nodes of dgxa100_n16 have 8 each; choose at most 8, or a multiple: 8 or 16",
     "dgxa100_n1 --gpus 2 --memory nan": "--memory nan: expected the memory of a device in GB, above 0",
-    "dgxa100_n1 --gpus 8 --memory 4": "on each device even with one sample at a time, it has 4",
+    "dgxa100_n1 --gpus 8 --memory 4": "on each device even with one sample at a time, but a device has 4 GB",
     "bert10b_n128 --gpus 64": "a pipeline accumulates over its microbatches",
     "dgxa100_n1 --gpus 1 --out there.json": "--out there.json: expected a new file that ends in .json",
-    "dgxa100_n1 --gpus 2 --gpu-model a100-pcie --memory 4": "it has 4; use larger devices",
+    "dgxa100_n1 --gpus 2 --gpu-model a100-pcie --memory 4": "but a device has 4 GB; use larger devices",
 }
 
 

@@ -55,7 +55,7 @@ def test_pcie_cards_and_small_nodes_raise_a_warning_with_published_times() -> No
     # 11 results with A100 PCIe cards on several nodes: forecasts 21 to 52 % too short, times 26 to 107 % longer
     assert "11 published results" in pcie
     assert "took 26% to 107% longer than forecast" in pcie
-    assert nodes.startswith("4 GPUs a node")
+    assert nodes.startswith("4 GPUs per node")
     assert forecast_run(cards).range.low_min > forecast_run(cards).minutes
 
 
@@ -64,12 +64,12 @@ def test_several_nodes_of_h100s_borrow_from_a100s_and_other_optimizers_from_lamb
     assert any("several nodes of H100s" in warning for warning in found)
     assert any("most published H100 results compute in fp8" in warning for warning in found)
     (adam,) = forecast_run(load_system("dgxa100_n8_open")).warnings
-    assert "the samples to converge are LAMB's" in adam
+    assert "the samples to converge are those of LAMB" in adam
 
 
 def test_a_kind_without_results_takes_its_range_from_the_most_similar_and_says_so() -> None:
     found = forecast_run(load_system("dgxa100_n8"), "h200")
-    assert any("no published result is of this kind" in warning for warning in found.warnings)
+    assert any("too few published results of this kind" in warning for warning in found.warnings)
     assert found.range.source == f"{len(other_results('h200'))} published results: all H200 SXM"
 
 
@@ -77,7 +77,7 @@ def test_a_batch_that_does_not_fit_raises_a_warning_and_json_keeps_its_fields(an
     words = ["estimate", "dgxa100_n8", "--set", "data.global_batch_size=24576"]
     found = answer(*words)
     (warning,) = found["warnings"]
-    assert warning.startswith("batch 24,576: a GPU needs 99 GB and has 80")
+    assert warning.startswith("batch 24,576: each GPU needs 99 GB but has 80 GB")
     low, high = found["range_min"]
     assert low < found["predicted_min"] < high
     assert {"system", "gpu", "gpus", "samples_to_converge", "samples_source", "seconds", "limit"} <= found.keys()

@@ -91,9 +91,9 @@ def test_a_node_of_the_cluster_describes_itself(monkeypatch: pytest.MonkeyPatch,
 REFUSED = {
     "--gpus 4": "and --gpu-model: a100-pcie, a100-sxm, h100-pcie, h100-sxm, h200-sxm",
     "--gpu-model h100-pcie": "give --gpus",
-    "--gpus 5 --gpu-model h100-pcie": "choose one by --batch",
+    "--gpus 5 --gpu-model h100-pcie": "choose another with --batch",
     "--gpus 4 --gpu-model h100-pcie --batch 1001": "choose 1000 or 1004",
-    "--gpus 4 --gpu-model h100-pcie --from cpu_demo": "give one of the dgx systems to --from",
+    "--gpus 4 --gpu-model h100-pcie --from cpu_demo": "give --from one of the dgx systems",
     "--gpus 4 --gpu-model h100-pcie --out there.json": "expected a new file",
     "--gpus 4 --gpu-model h100-pcie --out there": "that ends in .json",
 }

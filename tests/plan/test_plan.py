@@ -146,7 +146,7 @@ def test_all_missing_inputs_are_named_at_once_with_complete_commands(
 
 @pytest.mark.parametrize(
     ("capacity", "said"),
-    [("0.0001 GB", "doesn't fit in 0.0001 GB, needs "), ("", "GB, and the file doesn't say how much a GPU has")],
+    [("0.0001 GB", "doesn't fit in 0.0001 GB, needs "), ("", "GB; the file doesn't say how much a GPU has")],
 )
 def test_a_plan_says_whether_its_memory_fits_the_gpu(
     capacity: str, said: str, tiny_file: str, printed: Printed
@@ -158,8 +158,8 @@ def test_a_plan_says_whether_its_memory_fits_the_gpu(
 @pytest.mark.slow
 def test_more_memory_than_a_gpu_has_is_a_problem_that_accumulation_solves(printed: Printed) -> None:
     words = ["plan", "dgxa100_n1", "--set", "data.global_batch_size=3200"]
-    assert "it has 80 GB; raise data.gradient_accumulation_steps" in printed(*words)
-    assert "it has 80 GB" not in printed(*words, "--set", "data.gradient_accumulation_steps=2")
+    assert "but has 80 GB; raise data.gradient_accumulation_steps" in printed(*words)
+    assert "but has 80 GB" not in printed(*words, "--set", "data.gradient_accumulation_steps=2")
 
 
 @pytest.mark.slow
@@ -197,10 +197,10 @@ def test_a_plan_says_rates_quotas_buckets_and_the_limit_of_a_bucket(
     lines = printed("plan", tiny_file, *words).splitlines()
     subjects = {line[:12].strip(): line[12:] for line in lines}
     assert subjects["clipping"] == (
-        "bucket: every bucket of a rank's gradient to a norm of 1.5, 3 / sqrt(4), in each of 2 parts by itself"
+        "bucket: every bucket of a rank's gradient to a norm of 1.5, 3 / sqrt(4), in each of 2 parts separately"
     )
     assert subjects["strata"].startswith(
-        "5, 1 samples of up to 28, 29 tokens per step; by their shares of the dataset it"
+        "5, 1 samples of up to 28, 29 tokens per step; in proportion to the dataset it"
     )
     assert subjects["rate"].startswith("1.250e-02 at step 0, 1.000e-02 at step 1, 7.500e-03 at step 2, 0.000e+00 at")
-    assert subjects["rate"].endswith("takes rate(s + 1); the decay is counted from step 2 to 6")
+    assert subjects["rate"].endswith("uses rate(s + 1); the decay is counted from step 2 to 6")

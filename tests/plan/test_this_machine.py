@@ -139,7 +139,7 @@ def test_a_gpu_that_torch_has_no_kernels_for_is_refused(printed: Printed, monkey
 def test_a_gpu_too_small_for_the_model_is_refused(printed: Printed, monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, Card("NVIDIA GeForce RTX 3050", 6144, (8, 6)))
     said = printed("config", "init", code=2)
-    assert "one sample of BERT-Large at a time needs 7.9 GB, the GPU has 6 GiB" in said
+    assert "BERT-Large needs 7.9 GB even with one sample at a time, but the GPU has 6 GiB" in said
     assert not Path(FILE).exists()
 
 
@@ -211,13 +211,15 @@ def test_a_run_is_refused_on_gpus_that_cannot_compute_it(monkeypatch: pytest.Mon
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     check_gpus(system)
     install(monkeypatch, T4)
-    with pytest.raises(RunError, match=r"precision.compute is bf16, and Tesla T4 \(compute capability 7.5\) has none"):
+    with pytest.raises(
+        RunError, match=r"precision.compute is bf16, but Tesla T4 \(compute capability 7.5\) has no bf16"
+    ):
         check_gpus(system)
     remedy = ["precision.compute=fp16", "optimizer.impl=torch", "compute.compile=none"]
     check_gpus(load_system("gpu_1", remedy))
     in_fp8 = load_system("gpu_1", ["precision.compute=fp8"])
     with pytest.raises(
-        RunError, match=r"precision.compute is fp8, and Tesla T4 \(compute capability 7.5\) has none; add"
+        RunError, match=r"precision.compute is fp8, but Tesla T4 \(compute capability 7.5\) has no fp8; add"
     ):
         check_gpus(in_fp8)
     install(monkeypatch, RTX_4090)  # 8.9

@@ -93,7 +93,7 @@ def test_a_folder_without_runs_is_one_clear_line(tmp_path: Path, printed: Printe
     for command in (("report", "--list"), ("watch",)):
         for name in (tmp_path, tmp_path / "missing" / "result_0.txt"):
             assert printed(*command, name, code=2) == (
-                f"bertbench: {name}: found no run there; start one with `bertbench train`, or name its folder\n"
+                f"bertbench: {name}: found no run; start one with `bertbench train`, or name another folder\n"
             )
 
 

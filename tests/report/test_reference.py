@@ -90,11 +90,11 @@ def miss(runs: Path, number: int, seed: int) -> None:
 @pytest.mark.parametrize(
     ("change", "task", "complaint"),
     [
-        ({"evaluations": (17,) * 9}, "--against", "found 9 runs; the limits are for the 10 of a result: record more"),
-        ({"rate": 2e-3}, "--against", "result_0.txt: has optimizer.learning_rate 0.002, {reference} has 0.001"),
+        ({"evaluations": (17,) * 9}, "--against", "found 9 runs; the limits are for the 10 runs of a result: do more"),
+        ({"rate": 2e-3}, "--against", "result_0.txt: has optimizer.learning_rate 0.002, but {reference} has 0.001"),
         ({"first_seed": 19}, "--against", "result_0.txt: has seed 19, and so has a run of {reference}"),
         ({"precision": "fp32"}, "--against", "found runs in bf16 and fp32, expected one precision"),
-        ({}, "--out", "found 10 runs; a reference needs at least 20 of one system: record more"),
+        ({}, "--out", "found 10 runs; a reference needs at least 20 of one system: do more runs"),
         ({"rate": 2e-3}, "old --out", "has optimizer.learning_rate 0.002"),
         ({"first_seed": 19}, "old --out", "found seed 19 in several runs"),
         ({"precision": "fp32"}, "old --out", "found runs in bf16 and fp32, expected one precision"),
@@ -121,4 +121,4 @@ def test_a_file_that_is_not_a_reference_is_one_clear_line(content: str, tmp_path
     file = tmp_path / "rcps.json"
     file.write_text(content)
     complaint = printed("rcp", write(tmp_path / "new", EVALUATIONS), "--against", file, code=2)
-    assert "is not a reference of one system" in complaint
+    assert "is not a reference for one system" in complaint

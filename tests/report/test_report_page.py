@@ -121,7 +121,7 @@ def test_published_results_are_those_of_the_public_logs() -> None:
 
 @pytest.mark.parametrize(
     ("accelerators", "minutes", "expected"),
-    [(None, 1.0, "No system description"), (7, 1.0, "No published result has 7")],
+    [(None, 1.0, "No system description"), (7, 1.0, "There are no published results with 7")],
 )
 def test_runs_that_cannot_be_compared_are_named(accelerators: int | None, minutes: float, expected: str) -> None:
     assert expected in published_table("mine", accelerators, minutes)

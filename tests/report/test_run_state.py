@@ -180,7 +180,7 @@ def test_watch_shows_a_run_that_has_no_step_yet(
     monkeypatch.setenv("LOGDIR", str(tmp_path))
     state = answer("watch")  # the newest of LOGDIR
     assert (state["name"], state["status"], state["step"], state["loss"]) == ("toy/bert/result_0", "running", 0, None)
-    assert "no step was recorded yet" in printed("watch", "--once")
+    assert "no step has been recorded yet" in printed("watch", "--once")
 
 
 def test_a_half_written_log_of_any_name_is_shown_as_far_as_it_goes(tmp_path: Path, answer: Answer) -> None:

@@ -13,7 +13,7 @@ SECONDS: dict[str, Any] = {"launcher": 2.5, "imports": 3.25, "plan": 0.125, "sha
                            "first step": 0.25}  # fmt: skip
 
 
-STARTUP = "start-up: seconds of each piece from launch to the end of the first step"
+STARTUP = "start-up: seconds of each part, from launch to the end of the first step"
 
 
 def with_startup(path: Path, seconds: Any, slowest: Any) -> Path:
@@ -35,7 +35,7 @@ def test_start_up_is_reported_piece_by_piece_with_the_slowest_rank(tmp_path: Pat
     table = [row.split() for row in lines[lines.index(STARTUP) + 2 :][: len(SECONDS)]]
     assert table[0] == ["launcher", "2.50", "2.50"]
     assert table[-2:] == [["first", "batch", "0.38", "1.50"], ["first", "step", "0.25", "0.25"]]
-    assert "start-up: seconds of each piece from launch" in page_of(log)
+    assert "start-up: seconds of each part, from launch" in page_of(log)
 
 
 def test_start_up_of_several_runs_has_one_row_per_piece_with_mean_and_maximum(tmp_path: Path) -> None:
@@ -46,8 +46,8 @@ def test_start_up_of_several_runs_has_one_row_per_piece_with_mean_and_maximum(tm
     (system,) = summaries(tmp_path)
     lines = report_text(system, detailed=True).splitlines()
     header, first, second, *_ = lines[lines.index(f"{STARTUP}, in 3 runs") + 1 :]
-    ranks = "rank 0: mean", "rank 0: most", "slowest rank: mean", "slowest rank: most"
-    assert " ".join(header.split()) == " ".join(["piece", *ranks])
+    ranks = "rank 0: mean", "rank 0: max", "slowest rank: mean", "slowest rank: max"
+    assert " ".join(header.split()) == " ".join(["part", *ranks])
     assert first.split()[0] == "launcher"
     assert second.split() == ["imports", "3.00", "6.00", "4.00", "7.00"]
 

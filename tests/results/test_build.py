@@ -116,7 +116,8 @@ def test_a_package_unpacked_elsewhere_makes_the_same_run(package: Path, tmp_path
     assert first == second
     # its data are its Python's documentation; other processors round otherwise
     if run["python"] == platform.python_version() and arithmetic["processor"] == processor():
-        assert first == pytest.approx(losses(FIRST / "metrics.jsonl")[:10], rel=1e-6)
+        # later versions round in another order, which changes bf16 losses by 3e-5; other batches change them by 1e-2
+        assert first == pytest.approx(losses(FIRST / "metrics.jsonl")[:10], rel=1e-3)
 
 
 def losses(metrics: Path) -> list[float]:
@@ -139,12 +140,12 @@ def test_a_dirty_tree_and_runs_of_one_are_refused_unless_asked_for_and_the_submi
     run.write_text(json.dumps({**content(run), "tree_dirty": True}))
     refused = build("dirty", "--results", results)
     assert refused.returncode == 2
-    assert "result_6/run.json: this run's code had changes that no commit holds" in refused.stderr
+    assert "result_6/run.json: the code of this run had uncommitted changes" in refused.stderr
     with (clone / "Makefile").open("a") as makefile:
         makefile.write("# changed\n")
     refused = build("dirty")
     assert refused.returncode == 2
-    assert "found changes in Makefile, expected none; commit and run again, or" in refused.stderr
+    assert "found uncommitted changes in Makefile; commit and run again, or" in refused.stderr
     assert not (tmp_path / "dirty").exists()
     judged = json.loads(build("asked", "--results", results, "--allow-dirty").stdout)
     assert judged["findings"] == []

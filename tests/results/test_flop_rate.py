@@ -58,7 +58,7 @@ def test_without_a_known_peak_there_is_a_rate_but_no_share(tiny: Tiny) -> None:
     fields = FlopRate.of(tiny(), unknown).fields(BatchCounts(100, 1000, 10), step_ms=10.0)
     assert fields["tflops_per_device"] > 0
     assert fields["mfu"] is None
-    assert "no data sheet of NVIDIA H100 80GB HBM3 MIG 1g.10gb" in unknown.source
+    assert "NVIDIA H100 80GB HBM3 MIG 1g.10gb isn't in the table" in unknown.source
 
 
 KINDS = {
@@ -166,12 +166,12 @@ def test_a_runs_rates_are_means_over_time(tmp_path: Path, printed: Printed, answ
 
 def test_report_says_why_a_share_isn_t_known(tmp_path: Path, printed: Printed, answer: Answer) -> None:
     log = leave(tmp_path, 0, 100, metrics=row(1, tflops_per_device=12.0, mfu=None))
-    peak = {"tflops": None, "number_format": "bf16", "source": "no data sheet of a GPU is in the table of peaks"}
+    peak = {"tflops": None, "number_format": "bf16", "source": "a GPU isn't in the table of data-sheet peaks"}
     (log.with_suffix("") / "peak.json").write_text(json.dumps(peak))
-    assert "12 TFLOP/s per device; MFU unknown: no data sheet of a GPU" in printed("report", log)
+    assert "12 TFLOP/s per device; MFU unknown: a GPU isn't in the table" in printed("report", log)
     (reported,) = answer("report", log)
     assert (reported["runs"][0]["mfu"], reported["runs"][0]["tflops_per_device"]) == (None, 12.0)
-    assert reported["runs"][0]["flops"]["peak_source"].startswith("no data sheet")
+    assert reported["runs"][0]["flops"]["peak_source"].startswith("a GPU isn't in")
 
 
 def test_a_run_without_rates_doesn_t_mention_them(tmp_path: Path, printed: Printed) -> None:

@@ -17,5 +17,5 @@ def test_a_run_states_the_norm_to_which_it_clips_a_bucket_or_a_part() -> None:
     bucketwise = StepDescription("bucket", "none", (5, 6), 1, "bf16", "Adam", clip_limit=0.70711, clip_divisor=2)
     assert "clipped bucket by bucket before the all-reduce, each bucket to a norm of 0.707, " in bucketwise.text()
     by_part = replace(bucketwise, clipped_parts=3)
-    assert "each bucket to a norm of 0.707, each of 3 parts by itself, " in by_part.text()
+    assert "each bucket to a norm of 0.707, each of 3 parts separately, " in by_part.text()
     assert by_part.logged_clipping() == {"mode": "bucket", "buckets": 2, "divisor": 2, "limit": 0.70711, "parts": 3}

@@ -64,7 +64,7 @@ def test_samples_of_a_log_that_counts_only_evaluations_are_estimated_and_marked(
     ]
     found = sample_counts(facts(log, "\n".join(counted) + "\n"))
     assert [one.samples for one in found.evaluations] == [INTERVAL, 2 * INTERVAL, 3 * INTERVAL]
-    said = "samples: epoch_num counts none in result_0; taken from the number of its evaluations, an estimate"
+    said = "samples: epoch_num doesn't count samples in result_0; they are taken from the number of its evaluations"
     assert said in printed("report", log)
 
 
@@ -74,7 +74,7 @@ def test_a_log_that_gives_no_samples_has_none_instead_of_one(log: Path, printed:
     log.write_text("\n".join([*start, *evaluated, line("run_stop", time_ms=4_000, status="success")]) + "\n")
     (group,) = answer("report", log)
     assert (group["runs"][0]["samples"], group["runs"][0]["samples_per_s"]) == (None, None)
-    assert "epoch_num counts none in result_0; nothing else in the log gives them" in printed("report", log)
+    assert "epoch_num doesn't count samples in result_0; nothing else in the log states them" in printed("report", log)
 
 
 def test_means_and_speeds_of_an_early_rounds_log_are_of_its_samples(
@@ -85,8 +85,8 @@ def test_means_and_speeds_of_an_early_rounds_log_are_of_its_samples(
     assert group["mean_samples_to_converge"] == 3_151_872
     assert group["runs"][0]["samples_per_s"] == pytest.approx(3_151_872 / group["runs"][0]["time_to_train_s"])
     shown = printed("report", log, "--ruleset", "1.1.0")
-    assert "samples: epoch_num counts none in result_0; taken from train_samples" in shown
+    assert "samples: epoch_num doesn't count samples in result_0; they are taken from train_samples" in shown
     assert "3,151,872 samples" in shown
     compared = answer("compare", log, log, "--ruleset", "1.1.0")
     assert compared["measures"][1]["a"]["mean"] == 3_151_872
-    assert "epoch_num counts no training samples" in printed("rcp", *[log] * 20, "--out", log.parent / "x", code=2)
+    assert "epoch_num doesn't count training samples" in printed("rcp", *[log] * 20, "--out", log.parent / "x", code=2)

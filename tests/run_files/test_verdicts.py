@@ -105,7 +105,7 @@ def test_an_unfinished_log_is_reported_as_such_instead_of_breaking_every_rule(
     assert (row["verdict"], row["findings"], group["reached"], group["findings"]) == (None, [], 9, [])
     shown = printed("report", runs)
     assert re.search(r"^result_6 +unfinished ", shown, re.MULTILINE)
-    assert "9 of 9 logs pass under ruleset 5.0.0, 1 not judged (unfinished, or no result); no findings" in shown
+    assert "9 of 9 logs pass under ruleset 5.0.0, 1 not judged (unfinished, or not a result); no findings" in shown
 
 
 def test_a_log_of_another_benchmark_fails_by_that(runs: Path, answer: Answer, printed: Printed) -> None:

@@ -1,8 +1,11 @@
 """A run checks its fast paths before the clock starts: correct ones are kept, and wrong ones are refused."""
 
+import importlib
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -15,7 +18,7 @@ from bertbench.distributed.world import World
 from bertbench.machine.choose_arithmetic import Arithmetic, with_fastest_paths
 from bertbench.model.linear import Products
 from bertbench.model.products import Shape
-from bertbench.training import graph_trainer
+from bertbench.training import graph_trainer, self_check
 from bertbench.training.self_check import StepResult, check_fast_paths, length_of, masks_problem, take_step
 from tests.conftest import Tiny
 from tests.optim import apex_like
@@ -81,7 +84,7 @@ def wrong(name: str, factor: float, system: System, world: World, products: dict
 @pytest.mark.parametrize(("name", "factor", "says"), [
     ("optimizer.layers.1.feed_forward_out.bias.first", 0.0, "no compiler"),
     ("next_sentence.weight.first", 0.5, "next_sentence.weight.first differs by 0.5 of its size"),
-    ("masked_lm.dense.weight.first", 1.2, "masked_lm.dense.weight.first differs by 0.2 of its size, 0.0625 is allowed"),
+    ("masked_lm.dense.weight.first", 1.2, "masked_lm.dense.weight.first differs by 0.2 of its size; at most 0.0625"),
     ("loss", float("nan"), "loss differs by nan of its size"),
 ])  # fmt: skip
 def test_a_wrong_path_is_refused_by_all_ranks_in_one_line_and_the_others_are_kept(
@@ -95,7 +98,39 @@ def test_a_wrong_path_is_refused_by_all_ranks_in_one_line_and_the_others_are_kep
         assert compiled.startswith("torch.compile refused: ")
         assert says in compiled
         assert compiled.endswith("; using torch's own operations instead")
-        assert graphs == "CUDA graphs refused: it needs torch.compile; using steps without graphs instead"
+        assert graphs.startswith(
+            "CUDA graphs refused: needs torch.compile, which was refused; using steps without graphs"
+        )
+
+
+def failing(kind: str, system: System, world: World, products: dict[Shape, Products]) -> StepResult:
+    """A step that bf16 ends with an error of a kind."""
+    if system.precision.compute == "bf16":
+        errors = {"compiler": subprocess.CalledProcessError(1, ["cc"]), "import": ImportError("no libtriton")}
+        if kind == "triton":
+            raise importlib.import_module("triton").TritonError("at 3:1:\nno such instruction")
+        raise errors.get(kind, KeyError("a bug"))
+    return take_step(system, world, products)
+
+
+@pytest.mark.parametrize(("kind", "says"), [
+    ("compiler", "Command '['cc']' returned non-zero exit status 1."),
+    ("import", "no libtriton"),
+    ("triton", "no such instruction"),
+])  # fmt: skip
+def test_a_path_whose_kernels_do_not_compile_is_refused(tiny: Tiny, kind: str, says: str) -> None:
+    if kind == "triton":
+        pytest.importorskip("triton", reason="Triton is not installed (bertbench[kernels] brings it)")
+    wanted = arithmetic(precision="bf16")
+    (found,) = run_ranks(1, checked, tiny("launch.ranks_per_node=1"), wanted, partial(failing, kind))
+    assert found.refused == (f"bf16 refused: {says}; using fp32 instead",)
+
+
+def test_a_bug_in_a_path_is_not_refused_but_raised(tiny: Tiny) -> None:
+    with pytest.raises(AssertionError, match="a bug"):
+        run_ranks(
+            1, checked, tiny("launch.ranks_per_node=1"), arithmetic(precision="bf16"), partial(failing, "unknown")
+        )
 
 
 Recorded = Callable[[], torch.Tensor]
@@ -213,6 +248,16 @@ def test_auto_is_the_fastest_path_that_the_other_settings_allow(name: str, mode:
     found = with_fastest_paths(system, arithmetic(precision=system.precision.compute, compile=None, impl=None))
     assert (found.compile, found.impl, found.residual) == (mode, impl, residual)
     assert found.applied(system).precision.residual == residual
+
+
+def test_the_page_names_the_bounds() -> None:
+    page = " ".join((Path(__file__).parents[2] / "docs" / "performance.md").read_text().split())
+    bf16, fp8, exact, update = (
+        f"{100 * bound:.3g} %"
+        for bound in (self_check._ROUNDED, self_check._ROUNDED_TO_FP8, self_check._EXACT, self_check._UPDATE)
+    )
+    assert f"differs from the step before by more than {bf16} in bf16, {fp8} in fp8 or {exact} in fp32" in page
+    assert f"updates of weights may differ by {update}" in page
 
 
 def test_a_gpu_is_checked_on_sequences_as_long_as_the_run_s() -> None:

@@ -65,9 +65,9 @@ def test_a_smoke_run_takes_a_few_steps_of_everything_and_is_not_a_result(tiny_fi
 
 
 REFUSED = {
-    "--smoke --result RUNS/result_7.txt": "--smoke makes no result; give it another name",
-    "--profile": "--profile takes 12 steps, the system stops after 6; raise schedule.max_steps",
-    "--smoke --resume auto": "--smoke takes a few steps of a new run; leave --resume out",
+    "--smoke --result RUNS/result_7.txt": "--smoke makes no result; choose a name other than",
+    "--profile": "--profile takes 12 steps, but the system stops after 6; raise schedule.max_steps",
+    "--smoke --resume auto": "--smoke takes a few steps of a new run; leave out --resume",
 }
 
 

@@ -102,7 +102,7 @@ def test_report_and_watch_name_the_straggler(tmp_path: Path, answer: Answer, pri
     log = write_run(tmp_path, steps=0, until_ms=600, status=None)
     broken = row(3, ranks_ms={"data": [1, "x"]}) + row(4, ranks_ms=7)
     (log.with_suffix("") / "metrics.jsonl").write_text(row(1) + row(2, ranks_ms=times) + broken)
-    line = "rank 1 is slow in forward: 22.0 ms a step behind the others, 21.0 ms of them in forward"
+    line = "rank 1 is slow in forward: it is 22.0 ms per step behind the others, of which 21.0 ms in forward"
     assert f"straggler: result_0: {line}" in printed("report", log)
     (content,) = answer("report", log)
     expected = {"rank": 1, "phase": "forward", "behind_ms": 22.0, "phase_behind_ms": 21.0}

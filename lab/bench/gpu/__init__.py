@@ -1,1 +1,1 @@
-"""The parts of `gpu_check.sh`, each in its own process: checks that need a GPU."""
+"""Run checks that need a GPU: the parts of `gpu_check.sh`, each in its own process."""

@@ -1,4 +1,4 @@
-"""Run a command of the check: pass on its errors as they come, take its output line by line, kill it at its limit."""
+"""Run a command of the check: forward its standard error, read its output line by line, kill it at its time limit."""
 
 import os
 import signal
@@ -16,9 +16,9 @@ class CommandEnd(NamedTuple):
     """How a command ended."""
 
     code: int | None
-    """None after its time limit."""
+    """The exit code; None if the time limit was reached."""
     last: str
-    """Why it failed: the last line of its standard error that begins with our name, or the last that isn't empty."""
+    """The last line of standard error that begins with our name, or else the last that isn't empty."""
 
 
 def run_within(
@@ -27,7 +27,7 @@ def run_within(
     limit_s: float | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> CommandEnd:
-    """Call `take_line` with each line of standard output as it comes; at the limit, kill the command's whole group."""
+    """Call `take_line` with each line of standard output when it arrives; at the limit, kill the process group."""
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=limit_s is not None,
         env=environment,
@@ -53,7 +53,7 @@ def run_within(
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     for reader in readers:
-        reader.join(_DRAIN_S)  # what it left behind may still hold the pipe
+        reader.join(_DRAIN_S)  # processes that it left behind may still hold the pipe open
     return CommandEnd(code, last[0])
 
 

@@ -1,7 +1,7 @@
-"""Describe the GPU: what its driver says of clocks, power and throttling, and cuDNN's descriptor of the device.
+"""Describe the GPU: clocks, power and throttling as its driver reports them, and cuDNN's descriptor of the device.
 
-With the descriptor, cuDNN from 9.8 on builds execution plans for that GPU on a machine without one (NVIDIA's page
-"Deviceless Ahead-of-time Compilation"). The numbers below are cuDNN's own, of cudnn_graph.h.
+With the descriptor, cuDNN 9.8 and later can build execution plans for that GPU on a machine without it (NVIDIA's page
+"Deviceless Ahead-of-time Compilation"). The numbers below are cuDNN's own, from cudnn_graph.h.
 """
 
 import ctypes
@@ -9,7 +9,7 @@ import subprocess
 
 import torch
 
-from lab.bench.gpu.stand import Row, Unfit
+from lab.bench.gpu.testbed import Row, Unfit
 
 _STATE = ("nvidia-smi", "-q", "-i", "0", "-d", "CLOCK,POWER,PERFORMANCE,TEMPERATURE")
 _ANSWER_S = 30.0
@@ -23,14 +23,14 @@ _CHAR = 24  # CUDNN_TYPE_CHAR
 
 
 def clocks_and_power(when: str) -> Row:
-    """Return clocks, power limit, temperature and reasons to slow down, as nvidia-smi prints them.
+    """Return clocks, power limit, temperature and reasons for throttling, as nvidia-smi prints them.
 
-    Raises Unfit where there is no nvidia-smi.
+    Raises Unfit if there is no nvidia-smi.
     """
     try:
         done = subprocess.run(_STATE, capture_output=True, text=True, check=True, timeout=_ANSWER_S)
     except (OSError, subprocess.SubprocessError) as error:
-        raise Unfit(f"no answer of nvidia-smi: {error}") from error
+        raise Unfit(f"nvidia-smi didn't answer: {error}") from error
     lines = [" ".join(line.split()) for line in done.stdout.splitlines() if line.strip()]
     return {"state": when, "nvidia_smi": lines, "holds": True}
 
@@ -40,13 +40,13 @@ def cudnn_device() -> Row:
     version = torch.backends.cudnn.version() if torch.cuda.is_available() else None
     if version is None or version < _OLDEST_CUDNN:
         raise Unfit(f"needs a GPU with cuDNN 9.8 or newer, found {version}")
-    torch.cuda.synchronize()  # starts CUDA on the device
-    library = ctypes.CDLL("libcudnn.so.9")  # torch has loaded it
+    torch.cuda.synchronize()  # initializes CUDA on the device
+    library = ctypes.CDLL("libcudnn.so.9")  # torch has already loaded it
     return {"cudnn": version, "descriptor": device_descriptor(library, 0), "holds": True}
 
 
 def device_descriptor(library: ctypes.CDLL, device: int) -> str:
-    """Return the descriptor of a device as cuDNN writes it: JSON, which it reads again byte by byte."""
+    """Return the descriptor of a device as cuDNN writes it: JSON, which cuDNN reads again only if unchanged."""
     descriptor = ctypes.c_void_p()
     _checked(library.cudnnBackendCreateDescriptor(_DEVICE_DESCRIPTOR, ctypes.byref(descriptor)), "create")
     number = ctypes.c_int32(device)

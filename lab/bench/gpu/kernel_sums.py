@@ -1,7 +1,7 @@
-"""Sum the kernels of profiled steps by name, and the time in which none ran.
+"""Sum the time of kernels in profiled steps, by name, and the time in which no kernel ran.
 
-A trace is in Chrome's Trace Event Format, as torch writes it: `ts` and `dur` in microseconds, `cat` kernel or gpu_mem*
-for what a GPU did, cpu_op for a CPU's operators, which lie within each other.
+torch writes traces in Chrome's Trace Event Format: `ts` and `dur` are in microseconds; `cat` is kernel or gpu_mem* for
+work of a GPU, and cpu_op for operators on a CPU, which are nested.
 """
 
 from collections import defaultdict
@@ -9,16 +9,16 @@ from collections.abc import Iterable
 from operator import itemgetter
 from typing import Any
 
-from lab.bench.gpu.stand import Row
+from lab.bench.gpu.testbed import Row
 
 _ON_A_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
 _ON_A_CPU = ("cpu_op",)
 _LISTED = 60
-_NAME = 160  # characters: templates' names are longer
+_NAME = 160  # characters; the names of templates are longer
 
 
 def kernel_sums(events: Iterable[dict[str, Any]], device: str, steps: int) -> Row:
-    """Return milliseconds a step: of the kernels of each name, the longest first, of all together, and idle."""
+    """Return milliseconds per step: for the kernels of each name (the longest first), for all kernels, and idle."""
     kinds = _ON_A_GPU if device == "cuda" else _ON_A_CPU
     spans = [event for event in events if event.get("ph") == "X" and event.get("cat") in kinds]
     spans.sort(key=itemgetter("ts"))
@@ -42,7 +42,7 @@ def kernel_sums(events: Iterable[dict[str, Any]], device: str, steps: int) -> Ro
 
 
 def _idle_us(spans: list[dict[str, Any]]) -> float:
-    """Return the time between spans, in the order of their starts, in which none of them ran."""
+    """Return the time in which none of the spans ran; they are in the order of their starts."""
     idle = 0.0
     busy_until: float | None = None
     for span in spans:

@@ -1,6 +1,7 @@
-"""Mark moments of a device's work, and read the time between two of them once the work is done.
+"""Mark times in a device's work, and read the time between two marks when the work is done.
 
-On a GPU a mark is an event of the current stream, so that launching it takes no time of the host; on a CPU it is now.
+On a GPU, a mark is an event in the current stream, so that the host doesn't have to wait. On a CPU, it is the current
+time.
 """
 
 import time
@@ -11,7 +12,7 @@ Mark = float | torch.cuda.Event
 
 
 def mark(device: torch.device) -> Mark:
-    """Mark the end of the work that was launched so far."""
+    """Mark the end of the work that has been launched so far."""
     if device.type != "cuda":
         return time.perf_counter()
     event = torch.cuda.Event(enable_timing=True)
@@ -20,7 +21,7 @@ def mark(device: torch.device) -> Mark:
 
 
 def milliseconds_between(begun: Mark, ended: Mark) -> float:
-    """Return the time between two marks of one device, which has finished its work."""
+    """Return the time between two marks of a device that has finished its work."""
     if isinstance(begun, torch.cuda.Event):
         assert isinstance(ended, torch.cuda.Event)
         return float(begun.elapsed_time(ended))

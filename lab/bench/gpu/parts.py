@@ -1,6 +1,6 @@
 """List the parts of `gpu_check.sh` in running order, most valuable first, with their time limits.
 
-`python -m lab.bench.gpu.parts FUNCTION` runs one of our own, which says a row of JSON after each result.
+`python -m lab.bench.gpu.parts FUNCTION` runs a part of our own, which prints a row of JSON after each result.
 """
 
 import sys
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pkgutil import resolve_name
 from typing import NamedTuple
 
-from lab.bench.gpu.stand import Unfit, print_row
+from lab.bench.gpu.testbed import Unfit, print_row
 
 
 class CheckPart(NamedTuple):
@@ -16,56 +16,56 @@ class CheckPart(NamedTuple):
 
     name: str
     group: str
-    """The command that runs it: the limits of a group's parts add up to less than 600 s."""
+    """The group to which it belongs, run by one command; the limits of its parts add up to less than 600 s."""
     shows: str
     limit_s: int
     command: str
-    """Words after `python -m`; its standard output is the answer."""
+    """The words after `python -m`; the standard output is the answer."""
 
 
 PARTS = (
     CheckPart(
-        "rates", "where", "the rate of each kernel of a step, the GPU's clocks, cuDNN's descriptor of it", 120,
+        "rates", "where", "the rate of each kernel in a step, the GPU's clocks, and cuDNN's descriptor of the GPU", 120,
         "lab.bench.gpu.parts rates.rates",
     ),
     CheckPart(
-        "large", "where", "steps of BERT-Large as they come: rate, filler, memory, and kernels by name", 330,
+        "large", "where", "steps of BERT-Large with default settings: rate, filler, memory, and kernels by name", 330,
         "lab.bench.gpu.parts steps.large",
     ),
     CheckPart(
-        "optim", "where", "LAMB beside torch's fused AdamW", 60, "bertbench lab update --json --device cuda"
+        "optim", "where", "LAMB compared with torch's fused AdamW", 60, "bertbench lab update --json --device cuda"
     ),
     CheckPart(
-        "dropout", "where", "dropout in CUDA graphs draws a new mask at each replay", 75,
+        "dropout", "where", "dropout in CUDA graphs draws a new mask in each replay", 75,
         "lab.bench.gpu.parts training.dropout",
     ),
     CheckPart(
-        "variants", "variants", "steps of BERT-Large with other batches and kernels, and their losses", 585,
+        "variants", "variants", "steps of BERT-Large with other batches and kernels, and the losses of each", 585,
         "lab.bench.gpu.parts steps.variants",
     ),
     CheckPart(
-        "tests", "correctness", "flash attention's error, half precision, recompiles, read-backs", 150,
+        "tests", "correctness", "flash attention's error, half precision, recompilations, device synchronization", 150,
         "pytest -q -p lab.bench.gpu.pytest_rows tests/gpu/test_gpu.py",
     ),
     CheckPart(
-        "capture", "correctness", "whole steps as CUDA graphs: legal, and the same losses", 260,
+        "capture", "correctness", "whole steps as CUDA graphs can be recorded and give the same losses", 260,
         "lab.bench.gpu.parts training.capture",
     ),
     CheckPart(
-        "trainer", "correctness", "sharded, Triton's and fp16's trainers, on one rank and on all", 175,
+        "trainer", "correctness", "sharded optimizers, Triton's kernels and fp16, on one rank and on all", 175,
         "lab.bench.gpu.parts training.optimizers",
     ),
     CheckPart(
-        "step", "product", "samples/s beside transformers, flash attention among them", 240,
+        "step", "product", "samples/s compared with transformers, including flash attention", 240,
         "bertbench lab step --json --device cuda --sizes large --no-compile --batch 32 "
         "--attention sdpa,unpadded_kernel",
     ),
     CheckPart(
-        "plain", "product", "200 steps of BERT-Large by run_and_time.sh without a fast path", 165,
+        "plain", "product", "200 steps of BERT-Large by run_and_time.sh without fast paths", 165,
         "lab.bench.gpu.parts product.plain",
     ),
     CheckPart(
-        "demo", "product", "run_and_time.sh trains the demo to its target on one GPU", 180,
+        "demo", "product", "the demo, trained to its target by run_and_time.sh on one GPU", 180,
         "lab.bench.gpu.parts product.demo",
     ),
 )  # fmt: skip
@@ -77,7 +77,7 @@ for _part in PARTS:
 
 
 def main(function: str) -> None:
-    """Run one of our parts in this process."""
+    """Run one of our own parts in this process."""
     run: Callable[[], None] = resolve_name(f"lab.bench.gpu.{function}")
     try:
         run()

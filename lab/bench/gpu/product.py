@@ -1,4 +1,4 @@
-"""Run the product itself on one GPU as a user would: the demo, and BERT-Large on text of Wikipedia's lengths."""
+"""Run bertbench itself on one GPU, as a user would: the demo, and BERT-Large on text of Wikipedia's lengths."""
 
 import json
 import math
@@ -17,19 +17,19 @@ from bertbench.data.store.manifest import Manifest, Tokenizer
 from bertbench.data.store.shards import write_split
 from bertbench.model.shape import SHAPES, BertShape
 from lab.bench.gpu.child import run_within
-from lab.bench.gpu.stand import Row, Unfit, print_row
+from lab.bench.gpu.testbed import Row, Unfit, print_row
 from lab.bench.gpu.text import learnable
 from lab.bench.short_run import model_section
 
 _ONE_GPU = ("launch.device=cuda", "launch.ranks_per_node=1", "hardware.accelerators_per_node=1")
 _PLAIN = ("compute.compile=none", "optimizer.impl=torch")
-_NO_GPU = "found 0 GPUs"  # how a run without one ends
+_NO_GPU = "found 0 GPUs"  # in the last line of a run without a GPU
 _TARGET_REACHED, _TARGET_MISSED = 0, 3
 _STEPS = 200
-_BATCH = 96  # samples: 24,576 tokens, as the certificate counts kernels for
+_BATCH = 96  # samples: 24,576 tokens, as in the certificate of kernels
 _EVALUATED = 256
-_FALLS = 0.8  # a run must end below this share of its first loss
-_WARM_UP = 20  # steps before the rate is read
+_FALLS = 0.8  # the last loss must be below this share of the first
+_WARM_UP = 20  # steps before the rate is measured
 
 
 def demo() -> None:
@@ -41,22 +41,22 @@ def demo() -> None:
 
 
 def plain() -> None:
-    """Train BERT-Large for 200 steps without a fast path, for the loss and the rate beside those of steps.py."""
+    """Train BERT-Large for 200 steps without fast paths, to compare loss and rate with those of steps.py."""
     with own_folder() as folder:
         system = write_system(folder, SHAPES["large"], _BATCH, _STEPS)
         print_row({"choice": "plain", **trained(str(system), _PLAIN, (_TARGET_REACHED, _TARGET_MISSED))})
 
 
 def trained(system: str, settings: Sequence[str], codes: Collection[int] = (_TARGET_REACHED,)) -> Row:
-    """Return how a run by run_and_time.sh ended, and its rate after the first steps."""
+    """Train by run_and_time.sh; return how the run ended, and its rate after the first steps."""
     overrides = [word for setting in settings for word in ("--set", setting)]
     answer = _run([system, "--seed", "7", *overrides], codes)
-    beside = Path(answer["log"]).with_suffix("")
-    steps = [json.loads(line) for line in (beside / "metrics.jsonl").read_text().splitlines()]
+    folder = Path(answer["log"]).with_suffix("")
+    steps = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     losses = [step["loss"] for step in steps]
     samples = steps[0]["samples"]
     milliseconds = statistics.fmean(step["step_ms"] for step in steps[_WARM_UP:])
-    arithmetic = json.loads((beside / "communication.json").read_text())
+    arithmetic = json.loads((folder / "communication.json").read_text())
     return {
         **answer,
         "steps": len(steps),
@@ -96,15 +96,15 @@ def write_system(folder: Path, shape: BertShape, batch: int, steps: int) -> Path
 
 @contextmanager
 def own_folder() -> Iterator[Path]:
-    """Give a folder for data and runs, which the commands of this process use, and remove it."""
+    """Provide a folder for the data and runs of this process's commands, and remove it at the end."""
     with tempfile.TemporaryDirectory() as folder:
         os.environ["DATADIR"], os.environ["LOGDIR"] = str(Path(folder) / "data"), str(Path(folder) / "runs")
         yield Path(folder)
 
 
 def _run(words: list[str], codes: Collection[int] = (_TARGET_REACHED,)) -> dict[str, Any]:
-    """Call run_and_time.sh; return what it prints. Raises Unfit if it finds no GPU, RuntimeError if it fails."""
-    # it takes the python3 of the path where the checkout has no .venv
+    """Call run_and_time.sh and return its output. Raises Unfit if it finds no GPU, RuntimeError if it fails."""
+    # if the checkout has no .venv, the script uses the path's python3
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     output: list[str] = []
     command = [str(SCRIPTS_HOME / "run_and_time.sh"), *words, "--json"]

@@ -1,15 +1,15 @@
-"""A plugin of pytest that says each test's outcome as a row, as soon as the test ends."""
+"""Print each test's outcome as a row as soon as the test ends: a plugin for pytest."""
 
 import pytest
 
-from lab.bench.gpu.stand import Row, print_row
+from lab.bench.gpu.testbed import Row, print_row
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Say how a test ended; a skipped one is only counted as not reached."""
+    """Print how a test ended; a skipped test is counted as not reached."""
     if report.when != "call" and report.passed:
         return
-    print()  # pytest's dots have no line of their own
+    print()  # ends the line of pytest's dots
     row: Row = {"test": report.nodeid.partition("::")[2]}
     if report.skipped:
         print_row(row | {"not_reached": str(report.longrepr[2]) if isinstance(report.longrepr, tuple) else "skipped"})

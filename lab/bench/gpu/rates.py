@@ -1,7 +1,7 @@
-"""Time the kernels that a step of BERT-Large is made of, one by one: what `lab roofline` assumes without a GPU.
+"""Time the kernels of a BERT-Large step one by one: `lab roofline` assumes their rates without a GPU.
 
-Each is launched many times in a row between two events, after the GPU has warmed up under products. Shapes: T tokens,
-I features in, O out, F feed-forward size, H heads, K width of one.
+Each kernel is launched many times in a row between two events, after products have warmed up the GPU.
+Shapes: T tokens, I features in, O features out, F feed-forward size, H heads, K width of a head.
 """
 
 import statistics
@@ -22,15 +22,15 @@ from bertbench.model.sequences import Sequences
 from lab.bench.batches import wikipedia_batches
 from lab.bench.gpu.device_state import clocks_and_power, cudnn_device
 from lab.bench.gpu.marks import mark, milliseconds_between
-from lab.bench.gpu.stand import Row, Unfit, attempt, print_row
+from lab.bench.gpu.testbed import Row, Unfit, attempt, print_row
 
 _ROUNDS = 5
 _SEED = 1
-_EXTRA_COLUMNS = (0, 8, 64)  # beside the input of query, key and value: none; for the bias's gradient; a whole line
+_EXTRA_COLUMNS = (0, 8, 64)  # added to the input of query, key and value: none; for the bias's gradient; a cache line
 
 
 class RateSizes(NamedTuple):
-    """How large the kernels are."""
+    """The sizes of the kernels."""
 
     device: torch.device
     tokens: int
@@ -38,28 +38,28 @@ class RateSizes(NamedTuple):
     inner: int
     heads: int
     lengths: list[int]
-    """Of the sequences that attention reads, longest first."""
+    """The lengths of the sequences that attention reads, longest first."""
     copied: int
-    """Bytes of the copied tensor."""
+    """The bytes of the tensor that is copied."""
     repeats: int
-    """Launches between two events."""
+    """The number of launches between two events."""
     warm_s: float
-    """Seconds of products before the first rate."""
+    """The seconds of products that warm up the GPU."""
 
 
 class Kernel(NamedTuple):
-    """One kernel, or the few of one piece of work."""
+    """One kernel, or the few kernels of one piece of work."""
 
     name: str
     build: Callable[[], Callable[[], object]]
-    """Makes its operands; returns what launches it."""
+    """Makes the operands, and returns the function that launches the kernel."""
     flops: float = 0.0
     moved: float = 0.0
-    """Bytes that it has to read and write."""
+    """The bytes that it has to read and write."""
 
 
 def sizes_here() -> RateSizes:
-    """Return BERT-Large's sizes at 96 samples on a GPU, tiny ones on a CPU."""
+    """Return BERT-Large's sizes for 96 samples on a GPU, tiny sizes on a CPU."""
     if torch.cuda.is_available():
         lengths = wikipedia_batches(96, 1, _SEED)[0].lengths.tolist()
         return RateSizes(torch.device("cuda"), 24_576, 1024, 4096, 16, lengths, 1 << 30, 20, 20.0)
@@ -67,18 +67,18 @@ def sizes_here() -> RateSizes:
 
 
 def rates() -> None:
-    """Say the state of the GPU, cuDNN's descriptor of it, and the rate of each kernel."""
+    """Print the state of the GPU, cuDNN's descriptor of it, and the rate of each kernel."""
     sizes = sizes_here()
-    _say_if_there("state", partial(clocks_and_power, "before"))
-    _say_if_there("cudnn", cudnn_device)
+    _print_if_available("state", partial(clocks_and_power, "before"))
+    _print_if_available("cudnn", cudnn_device)
     _warm_up(sizes)
     for kernel in kernels(sizes):
-        attempt(kernel.name, partial(_say_rate, kernel, sizes))
-    _say_if_there("state", partial(clocks_and_power, "after"))
+        attempt(kernel.name, partial(_print_rate, kernel, sizes))
+    _print_if_available("state", partial(clocks_and_power, "after"))
 
 
 def kernels(sizes: RateSizes) -> Iterator[Kernel]:
-    """Yield the kernels, each with its operations and the bytes that it has to move."""
+    """Yield the kernels, each with its operations and with the bytes that it has to move."""
     yield from _products(sizes)
     yield from _strided_products(sizes)
     yield from _products_in_8_bits(sizes)
@@ -89,7 +89,7 @@ def kernels(sizes: RateSizes) -> Iterator[Kernel]:
 def rate_of(kernel: Kernel, sizes: RateSizes) -> Row:
     """Return the median time of a kernel, and its rates."""
     launch = kernel.build()
-    for _ in range(2):  # the first compiles, or chooses an algorithm
+    for _ in range(2):  # the first launch compiles, or chooses an algorithm
         launch()
     times = []
     for _ in range(_ROUNDS):
@@ -108,11 +108,11 @@ def rate_of(kernel: Kernel, sizes: RateSizes) -> Row:
     return row | {"holds": True}
 
 
-def _say_rate(kernel: Kernel, sizes: RateSizes) -> None:
+def _print_rate(kernel: Kernel, sizes: RateSizes) -> None:
     print_row(rate_of(kernel, sizes))
 
 
-def _say_if_there(what: str, answer: Callable[[], Row]) -> None:
+def _print_if_available(what: str, answer: Callable[[], Row]) -> None:
     try:
         print_row(answer())
     except Unfit as reason:
@@ -120,7 +120,7 @@ def _say_if_there(what: str, answer: Callable[[], Row]) -> None:
 
 
 def _warm_up(sizes: RateSizes) -> None:
-    """Multiply until clocks and temperature are those of a long run."""
+    """Multiply until clocks and temperature are as in a long run."""
     (first, *_) = _products(sizes)
     launch = first.build()
     spent_ms = 0.0
@@ -134,7 +134,7 @@ def _warm_up(sizes: RateSizes) -> None:
 
 
 def _layers(sizes: RateSizes) -> dict[str, tuple[int, int]]:
-    """Return the features in and out of a layer's products."""
+    """Return the input features and output features of a layer's products."""
     width, inner = sizes.width, sizes.inner
     return {
         "qkv": (width, 3 * width),
@@ -149,7 +149,7 @@ def _drawn(sizes: RateSizes, *shape: int, dtype: torch.dtype = torch.bfloat16) -
 
 
 def _products(sizes: RateSizes) -> Iterator[Kernel]:
-    """Yield the twelve products of a layer, as model/compiled_layer.py takes them."""
+    """Yield the twelve products of a layer, as model/compiled_layer.py computes them."""
     for layer, (features_in, features_out) in _layers(sizes).items():
         flops = 2.0 * sizes.tokens * features_in * features_out
         shape = sizes, features_in, features_out
@@ -179,7 +179,7 @@ def _to_weight(sizes: RateSizes, features_in: int, features_out: int) -> Callabl
 
 
 def _strided_products(sizes: RateSizes) -> Iterator[Kernel]:
-    """Yield query's, key's and value's products on an input with columns beside it, whose rows are so much longer."""
+    """Yield the products of query, key and value, for inputs with added columns, whose rows are longer."""
     features_in, features_out = _layers(sizes)["qkv"]
     for extra in _EXTRA_COLUMNS:
         stride = features_in + extra
@@ -205,7 +205,7 @@ def _strided_to_weight(sizes: RateSizes, extra: int) -> Callable[[], object]:
 
 
 def _products_in_8_bits(sizes: RateSizes) -> Iterator[Kernel]:
-    """Yield the same products in fp8: gradients in e5m2, all else in e4m3, the right operand by columns."""
+    """Yield the same products in fp8: gradients in e5m2, everything else in e4m3, the right operand by columns."""
     gradient_type, value_type = torch.float8_e5m2, torch.float8_e4m3fn
     for layer, (features_in, features_out) in _layers(sizes).items():
         flops = 2.0 * sizes.tokens * features_in * features_out
@@ -228,7 +228,7 @@ def _in_8_bits(
 
 
 def _attentions(sizes: RateSizes) -> Iterator[Kernel]:
-    """Yield attention at Wikipedia's lengths, by the kernel that a run takes here."""
+    """Yield attention on Wikipedia's lengths, by the kernel that a run uses on this device."""
     pairs = sum(length**2 for length in sizes.lengths)
     for dropout in (0.1, 0.0):
         forward = partial(_attention, sizes, dropout, backward=False)
@@ -257,7 +257,7 @@ def _passes(sizes: RateSizes) -> Iterator[Kernel]:
     yield Kernel("GELU's gradient", partial(_gelu_gradient, sizes), moved=3 * 2.0 * elements)
     yield Kernel("GELU's gradient, also in fp8", partial(_gelu_gradient_to_fp8, sizes), moved=(3 * 2.0 + 1) * elements)
     yield Kernel(
-        "cast of a weight to fp8, plain and transposed", partial(_weight, sizes), moved=(4.0 + 1 + 1) * weights
+        "cast of a weight to fp8, plain and transposed", partial(_cast_of_weight, sizes), moved=(4.0 + 1 + 1) * weights
     )
     yield Kernel("cast to fp8, plain and transposed", partial(_casts, sizes), moved=(2.0 + 1 + 1) * elements)
 
@@ -283,7 +283,7 @@ def _gelu_gradient_to_fp8(sizes: RateSizes) -> Callable[[], object]:
     return lambda: gelu_gradient_to_fp8(gradient_TF, product_TF, bias_F, scale, amax)
 
 
-def _weight(sizes: RateSizes) -> Callable[[], object]:
+def _cast_of_weight(sizes: RateSizes) -> Callable[[], object]:
     weight_OI = _drawn(sizes, sizes.inner, sizes.width, dtype=torch.float32)
     scale, amax = torch.ones((), device=sizes.device), torch.zeros((), device=sizes.device)
     return lambda: cast_weight(weight_OI, scale, amax)

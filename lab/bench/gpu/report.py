@@ -1,4 +1,4 @@
-"""Keep the report of `gpu_check.sh`: gpu_check.json and gpu_check.html, written again after every result."""
+"""Keep the report of `gpu_check.sh`, gpu_check.json and gpu_check.html, which is rewritten after every result."""
 
 import json
 import os
@@ -11,7 +11,7 @@ import torch
 from bertbench.common.atomic import new_file
 from bertbench.machine.provenance import commit
 from lab.bench.gpu.parts import CheckPart
-from lab.bench.gpu.stand import Row
+from lab.bench.gpu.testbed import Row
 from lab.record_page import record_page
 
 STATUSES = ("held", "failed", "not reached")
@@ -19,11 +19,11 @@ _CUT_OFF = "the command ended while it ran"
 
 
 class Report:
-    """The results so far, of this command's parts and of those that earlier commands left in the folder."""
+    """The results so far: those of this command's parts, and those that earlier commands left in the folder."""
 
     def __init__(self, folder: Path, chosen: Sequence[CheckPart]) -> None:
         self._folder, self._chosen = folder, chosen
-        self._output = ""  # of the part that runs, since its last row
+        self._output = ""  # output of the running part since its last row
         folder.mkdir(parents=True, exist_ok=True)
         kept = folder / "gpu_check.json"
         earlier = json.loads(kept.read_text())["parts"] if kept.exists() else []
@@ -33,12 +33,12 @@ class Report:
             self.end(part, "not reached")
 
     def begin(self, part: CheckPart) -> None:
-        """Count a part as failed until it has ended, so that a kill leaves the truth."""
+        """Count a part as failed until it has ended, so that the report is right even if the check is killed."""
         self._output = ""
         self.end(part, "failed", _CUT_OFF)
 
     def take(self, part: CheckPart, line: str) -> None:
-        """Take a line of a part's output: a row, or a piece of one JSON text that is its only one."""
+        """Take a line of a part's output: a row, or a piece of a JSON text that is the part's only output."""
         self._output += line
         try:
             content = json.loads(line if line.startswith("{") else self._output)
@@ -50,7 +50,7 @@ class Report:
         self._write()
 
     def end(self, part: CheckPart, status: str, reason: str = "", seconds: float = 0.0) -> str:
-        """Note how a part ended, one of STATUSES, with the reason if it did not hold; return both as text."""
+        """Record how a part ended (one of STATUSES), with the reason if it didn't hold; return both as text."""
         self._parts[part.name].update(status=status, reason=reason, seconds=seconds)
         self._write()
         return f"{status} {reason}".rstrip()
@@ -61,7 +61,7 @@ class Report:
         return rows
 
     def broken(self, part: CheckPart) -> str:
-        """Return which rows don't hold: their first value, which names them, and their error."""
+        """Return which rows don't hold: the first value of each, which is its name, and its error."""
         broken = [row for row in self.rows(part) if not row.get("holds", True)]
         return "; ".join(": ".join([str(next(iter(row.values()))), row.get("error", "doesn't hold")]) for row in broken)
 
@@ -71,7 +71,7 @@ class Report:
         return bool(self._by_status()["failed"])
 
     def summary(self) -> str:
-        """Return, in a line, which of this command's parts held, failed and were not reached."""
+        """Return a line that says which of this command's parts held, failed, and were not reached."""
         return "; ".join(f"{status}: {', '.join(names) or 'none'}" for status, names in self._by_status().items())
 
     def _by_status(self) -> dict[str, list[str]]:
@@ -96,7 +96,7 @@ class Report:
         return {"machine": machine, "passed": all(part["status"] != "failed" for part in parts), "parts": parts}
 
     def _write(self) -> None:
-        shown = record_page("What a GPU shows of bertbench", self._content())
+        shown = record_page("bertbench's checks on a GPU", self._content())
         for name, text in (("gpu_check.json", f"{self.text()}\n"), ("gpu_check.html", shown)):
             with new_file(self._folder / name) as unfinished:
                 unfinished.write_text(text)

@@ -1,6 +1,6 @@
-"""Time steps of BERT-Large as a run takes them, by events on the device, with the losses of each variant beside bf16's.
+"""Time steps of BERT-Large, as in a run, by events on the device, and compare the losses of each variant with bf16's.
 
-The system, its data and its loader are a run's own; no launcher, no log and no evaluation is between the steps.
+The system, its data and its loader are those of a run. Between the steps there is no launcher, log or evaluation.
 """
 
 import json
@@ -34,28 +34,28 @@ from bertbench.training.trainer import Trainer
 from lab.bench.gpu.kernel_sums import kernel_sums
 from lab.bench.gpu.marks import mark, milliseconds_between
 from lab.bench.gpu.product import own_folder, write_system
-from lab.bench.gpu.stand import TINY, Row, attempt, print_row
+from lab.bench.gpu.testbed import TINY, Row, attempt, print_row
 from lab.bench.peak import peak_bytes
 
 _SEED = 7
 _COMPARED = 20
-"""The last losses of a variant, whose mean is compared: dropout's masks differ between variants."""
+"""How many of a variant's last losses are averaged, because dropout's masks differ between variants."""
 _APART = 0.1
-"""Share by which those means may differ: wide, to find a path that doesn't learn; self-checks bound its rounding."""
+"""The share by which the means may differ. It is wide, to find a path that doesn't learn; self-checks bound errors."""
 
 
 class Variant(NamedTuple):
-    """One way to take the step."""
+    """One way to take a step."""
 
     name: str
     settings: tuple[str, ...] = ()
-    """As in --set."""
+    """Settings, as in --set."""
     autotunes: bool = False
-    """Whether Inductor tries many kernels for each piece."""
+    """Whether Inductor tries many kernels for each compiled piece."""
 
     @property
     def has_same_batch(self) -> bool:
-        """Return whether a step has as many samples as without the settings, so that losses can be compared."""
+        """Return whether the settings leave the batch size unchanged, so that losses can be compared."""
         return not any(setting.startswith("data.local_batch=") for setting in self.settings)
 
 
@@ -69,35 +69,35 @@ VARIANTS = (
     Variant("224 samples", ("data.local_batch=224",)),
     Variant("Inductor tries many kernels", autotunes=True),  # the slowest to compile comes last
 )
-"""The most valuable first. A refused one is reported as not reached, with the reason (`refusal`)."""
+"""The variants, the most valuable first. A refused variant is reported as not reached, with the reason (`refusal`)."""
 
 
 class StepSizes(NamedTuple):
-    """Where the steps run, how large they are, and how many are taken."""
+    """The device of the steps, their size, and their number."""
 
     device: str
     shape: BertShape
     samples: int
     settings: tuple[str, ...]
-    """What the machine needs."""
+    """Settings that the machine needs."""
     timed: int
-    """Steps of the first look; variants take half as many."""
+    """The number of steps of the part `large`; variants take half as many."""
     warm_up: int
-    """Steps before the first that counts."""
+    """The number of steps that don't count, at the beginning."""
     profiled: int
 
 
 class TakenSteps(NamedTuple):
-    """What timed steps showed."""
+    """The measurements of timed steps."""
 
     losses: list[float]
     milliseconds: list[float]
     filler: float
-    """Share of the tokens that no loss reads."""
+    """The share of tokens that are filler."""
 
 
 def sizes_here() -> StepSizes:
-    """Return BERT-Large's steps of 96 samples on a GPU, a few tiny ones on a CPU."""
+    """Return the sizes for BERT-Large with 96 samples on a GPU, and for a few tiny steps on a CPU."""
     if torch.cuda.is_available():
         return StepSizes("cuda", SHAPES["large"], 96, (), 120, 20, 5)
     on_a_cpu = ("launch.device=cpu", "hardware.accelerators_per_node=0", "compute.compile=none", "optimizer.impl=torch")
@@ -105,37 +105,37 @@ def sizes_here() -> StepSizes:
 
 
 def large() -> None:
-    """Take steps as a run takes them, then with hidden states in bf16: rate, filler, memory, and kernels by name."""
+    """Take steps as in a run, then with hidden states in bf16; print rate, filler, memory, and kernels by name."""
     sizes = sizes_here()
     with own_folder() as folder:
         path = write_system(folder, sizes.shape, sizes.samples, sizes.timed)
         for variant in RESIDUALS:
-            attempt(variant.name, partial(_say_steps, path, variant, sizes, sizes.timed, sizes.profiled))
+            attempt(variant.name, partial(_print_steps, path, variant, sizes, sizes.timed, sizes.profiled))
 
 
-def _say_steps(path: Path, variant: Variant, sizes: StepSizes, steps: int, profiled: int) -> None:
+def _print_steps(path: Path, variant: Variant, sizes: StepSizes, steps: int, profiled: int) -> None:
     checks = variant == AS_IT_COMES
     print_row(on_ranks(1, steps_on_rank, path, variant, sizes, steps, profiled, checks, device=sizes.device))
 
 
 def variants() -> None:
-    """Take half as many steps with each variant; their losses must stay beside those of the first."""
+    """Take half as many steps with each variant; their losses must be close to those of the first variant."""
     sizes = sizes_here()
     steps = sizes.timed // 2
     with own_folder() as folder:
         path = write_system(folder, sizes.shape, sizes.samples, sizes.timed)
         first: list[Row] = []
         for variant in VARIANTS:
-            attempt(variant.name, partial(_say_beside, path, variant, sizes, steps, first))
+            attempt(variant.name, partial(_print_comparison, path, variant, sizes, steps, first))
 
 
-def _say_beside(path: Path, variant: Variant, sizes: StepSizes, steps: int, first: list[Row]) -> None:
-    """Say a variant's row, with its distance to the first, which it leaves in `first` if it is that."""
+def _print_comparison(path: Path, variant: Variant, sizes: StepSizes, steps: int, first: list[Row]) -> None:
+    """Print a variant's row, with its difference from the first variant's; store the first row in `first`."""
     if reason := refusal(path, variant, sizes):
         print_row({"choice": variant.name, "not_reached": reason})
         return
     row = on_ranks(1, steps_on_rank, path, variant, sizes, steps, 0, False, device=sizes.device)
-    print_row(beside(row, first[0]) if first and variant.has_same_batch else row)
+    print_row(compared_with(row, first[0]) if first and variant.has_same_batch else row)
     if not first:
         first.append(row)
 
@@ -149,18 +149,18 @@ def refusal(path: Path, variant: Variant, sizes: StepSizes) -> str | None:
     return None
 
 
-def beside(row: Row, first: Row) -> Row:
-    """Return a variant's row with how far its last losses lie from those of the first, as a share."""
+def compared_with(row: Row, first: Row) -> Row:
+    """Return a variant's row, with the relative difference of its last losses from those of the first variant."""
     means = [statistics.fmean(some["losses"][-_COMPARED:]) for some in (row, first)]
     apart = abs(means[0] / means[1] - 1)
-    holds = row["holds"] and apart <= _APART  # not a number leaves it
+    holds = row["holds"] and apart <= _APART  # false for NaN
     return {**row, "from_first": round(apart, 5), "allowed": _APART, "holds": holds}
 
 
 def steps_on_rank(
     world: World, path: Path, variant: Variant, sizes: StepSizes, steps: int, profiled: int, checks: bool
 ) -> Row:
-    """Take steps of a variant on this rank, then profile some more; `checks` its fast paths first, as a run does."""
+    """Take steps of a variant on this rank, then profile some more; with `checks`, first check its fast paths."""
     if variant.autotunes:
         _tune_kernels()
     began = time.monotonic()
@@ -185,7 +185,7 @@ def steps_on_rank(
 
 
 def take_steps(world: World, trainer: Trainer, loaded: Iterable[LoadedStep]) -> TakenSteps:
-    """Take the steps one after the other; nothing is read back between them."""
+    """Take the steps one after the other, without reading anything back from the device between them."""
     losses = []
     marks = [mark(world.device)]
     tokens = 0
@@ -205,7 +205,7 @@ def take_steps(world: World, trainer: Trainer, loaded: Iterable[LoadedStep]) -> 
 
 
 def profile_steps(world: World, trainer: Trainer, loaded: list[LoadedStep]) -> Row:
-    """Take more steps under the profiler; return its kernels by name."""
+    """Take more steps under the profiler; return their kernels by name."""
     on_gpu = world.device.type == "cuda"
     activity = ProfilerActivity.CUDA if on_gpu else ProfilerActivity.CPU
     wait_for_device(world.device)
@@ -233,7 +233,7 @@ def _described(variant: Variant, system: System, trainer: Trainer, built_s: floa
 
 
 def _measured(taken: TakenSteps, warm_up: int, samples: int) -> Row:
-    """Return the median of the steps after the warm-up, and the rate that follows."""
+    """Return the median time of the steps after the warm-up, and the rate that follows from it."""
     steady = taken.milliseconds[warm_up:]
     step_ms = statistics.median(steady)
     return {
@@ -248,7 +248,7 @@ def _measured(taken: TakenSteps, warm_up: int, samples: int) -> Row:
 
 
 def _tune_kernels() -> None:
-    """Let Inductor time many kernels for each piece and take the fastest."""
-    import torch._inductor.config  # noqa: PLC0415 - seconds
+    """Let Inductor time many kernels for each compiled piece and take the fastest."""
+    import torch._inductor.config  # noqa: PLC0415 - takes seconds
 
     torch._inductor.config.max_autotune = True

@@ -19,7 +19,7 @@ _SHORTEST = 5
 
 
 def learnable(shape: BertShape, samples: int, seed: int) -> Columns:
-    """Return samples of Wikipedia's lengths, longest first: token i + 1 is twice token i modulo 61, 15 % masked."""
+    """Return samples of Wikipedia's lengths, longest first. Token i + 1 is twice token i modulo 61; 15 % are masked."""
     lengths = np.sort(np.clip(draw_lengths(samples, seed), _SHORTEST, shape.max_positions))[::-1]
     content = samples_of_lengths(lengths, seed)
     powers = np.array([pow(2, place, _WORDS) for place in range(shape.max_positions)])
@@ -35,7 +35,7 @@ def learnable(shape: BertShape, samples: int, seed: int) -> Columns:
 
 
 def part_of(content: Columns, ranks: int, parts: int, fill: Fill, device: torch.device) -> LoadedPart:
-    """Return samples as one of `parts` parts of a step of `ranks` ranks, with filler, on the device."""
+    """Return samples, with filler, on the device, as one of `parts` parts in a step of `ranks` ranks."""
     batch, count = batch_of(content), len(content.lengths)
     part = Part(np.arange(count), 1 / (ranks * parts * int(content.masked.sum())), 1 / (ranks * parts * count))
     return LoadedPart(part, fill(batch).to(device))

@@ -1,4 +1,4 @@
-"""Train whole trainers on made-up text: optimizers, and steps recorded as CUDA graphs, against plain ones."""
+"""Train on made-up text, and compare optimizers, and steps that are recorded as CUDA graphs, with plain trainers."""
 
 import statistics
 import time
@@ -18,7 +18,7 @@ from bertbench.loading.filler import Bin, Fill, fill_of, fill_to, size_of
 from bertbench.training.graph_trainer import GraphTrainer
 from bertbench.training.self_check import masks_problem
 from bertbench.training.trainer import WholeTrainer
-from lab.bench.gpu.stand import Row, Stand, Unfit, attempt, print_row, stand
+from lab.bench.gpu.testbed import Row, Testbed, Unfit, attempt, print_row, testbed
 from lab.bench.gpu.text import learnable, part_of
 from lab.bench.short_run import short_run
 
@@ -26,27 +26,27 @@ _SEED = 7
 _SIZED_PARTS = 64
 _PLAIN = (
     "optimizer.name=lamb", "optimizer.impl=torch", "precision.compute=fp32", "compute.compile=none", "clip.mode=after",
-    "optimizer.learning_rate=0.01",  # LAMB: a hundredth of a matrix's norm a step, enough to learn
+    "optimizer.learning_rate=0.01",  # in LAMB, a hundredth of a matrix's norm in each step, enough to learn
     "data.equal_counts=true",
 )  # fmt: skip
-_TOLERANCE = 1e-4  # share of a loss: fp32 sums in another order, over a few steps
-_HALF_TOLERANCE = 0.05  # share of a loss, in 16 bits
-_RECORDED_TOLERANCE = 2e-3  # share of a loss in bf16, against compiled steps
+_TOLERANCE = 1e-4  # share of a loss, for fp32 sums in another order over a few steps
+_HALF_TOLERANCE = 0.05  # share of a loss, for 16 bits
+_RECORDED_TOLERANCE = 2e-3  # share of a loss, for bf16 compared with compiled steps
 
 Choice = tuple[str, ...]
-"""The settings in which one of the check's trainers differs from a plain one, as in --set."""
+"""The settings, as in --set, in which a trainer differs from a plain one."""
 
 
-def system_of_choice(choice: Choice, here: Stand, ranks: int) -> System:
-    """Return the system of a run with a choice."""
+def system_of_choice(choice: Choice, here: Testbed, ranks: int) -> System:
+    """Return the system of a run with the settings of `choice`."""
     return short_run(here.shape, here.batch, ranks, here.device, here.steps, (*_PLAIN, *choice))
 
 
 def choices(device: str) -> list[Choice]:
-    """Return the trainers to compare with plain ones: those whose kernels or collectives no CPU has."""
+    """Return the trainers to compare with plain ones: those with kernels or collectives that CPUs don't have."""
     sharded, triton = "optimizer.sharded=true", "optimizer.impl=triton"
     wanted: list[Choice] = [(sharded,)]
-    if device == "cuda":  # a CPU has no Triton, and doesn't scale losses
+    if device == "cuda":  # on a CPU there is no Triton, and losses aren't scaled
         wanted += [
             (triton,), (triton, sharded), ("optimizer.name=adam", triton), ("optimizer.impl=apex",),
             ("clip.mode=bucket", "precision.compute=fp16"),
@@ -64,8 +64,8 @@ def recorded() -> list[Choice]:
 
 
 def capture() -> None:
-    """Record and replay steps with each optimizer, on one rank and on all: losses must be those of plain steps."""
-    here = stand()
+    """Record and replay steps with each optimizer, on one rank and on all. Losses must equal those of plain steps."""
+    here = testbed()
     if here.device != "cuda":
         raise Unfit("needs a GPU")
     for choice in recorded():
@@ -74,24 +74,24 @@ def capture() -> None:
 
 
 def dropout() -> None:
-    """Replay one batch under weights that stay: dropout must draw new masks, which follow the seed."""
-    here = stand()
+    """Replay one batch with constant weights: dropout must draw new masks, which depend on the seed."""
+    here = testbed()
     if here.device != "cuda":
         raise Unfit("needs a GPU")
     dropping = here._replace(shape=replace(here.shape, hidden_dropout=0.1, attention_dropout=0.1))
     attempt("dropout in a graph", partial(on_ranks, 1, dropout_on_rank, dropping, device=here.device))
 
 
-def dropout_on_rank(world: World, here: Stand) -> None:
-    """Say what is wrong with the masks of a recorded step, as the check of a run's fast paths finds it."""
+def dropout_on_rank(world: World, here: Testbed) -> None:
+    """Print what is wrong with the masks of a recorded step, according to the check of a run's fast paths."""
     graphs, *_ = recorded()
     problem = masks_problem(system_of_choice(graphs, here, world.size), world, {})
     print_row({"choice": "dropout in a graph", "holds": not problem, "error": problem})
 
 
 def optimizers() -> None:
-    """Take the same steps with each choice, on one rank and on all: losses must agree with torch's in fp32."""
-    here = stand()
+    """Take the same steps with each choice, on one rank and on all. Losses must agree with those of torch in fp32."""
+    here = testbed()
     for choice in choices(here.device):
         system = system_of_choice(choice, here, 1)
         if system.optimizer.impl != "apex" or _has_apex():
@@ -102,22 +102,23 @@ def optimizers() -> None:
 
 
 def plain_of(choice: Choice) -> Choice:
-    """Return the choice that computes the same plainly: with its optimizer and clip mode alone."""
+    """Return the plain choice that computes the same: only the optimizer and clip mode of this one."""
     return tuple(setting for setting in choice if setting.startswith(("optimizer.name=", "clip.mode=")))
 
 
 def _has_apex() -> bool:
-    """Return whether NVIDIA's apex is here: the package index has another of that name."""
+    """Return whether NVIDIA's apex is installed; the package index has another package of that name."""
     try:
         return hasattr(import_module("apex.optimizers"), "FusedLAMB")
     except ImportError:
         return False
 
 
-def compare_choices(here: Stand, plain: Choice, choice: Choice, allowed: float) -> None:
-    """Take the same steps with both, on one rank and on all: losses differ by at most the share `allowed`.
+def compare_choices(here: Testbed, plain: Choice, choice: Choice, allowed: float) -> None:
+    """Take the same steps with both, on one rank and on all. Losses must differ by at most the share `allowed`.
 
-    A process for each choice: an error on the device, or a failed recording, breaks all that its process does later.
+    Each choice has its own process, because after an error on the device, or a failed recording, the process can't do
+    anything else.
     """
     for ranks in here.ranks:
         attempt(
@@ -126,8 +127,8 @@ def compare_choices(here: Stand, plain: Choice, choice: Choice, allowed: float) 
         )
 
 
-def compare_on_rank(world: World, here: Stand, plain: Choice, choice: Choice, allowed: float) -> None:
-    """Take the same steps with both on this rank; rank 0 says the row."""
+def compare_on_rank(world: World, here: Testbed, plain: Choice, choice: Choice, allowed: float) -> None:
+    """Take the same steps with both on this rank; rank 0 prints the row."""
     expected = take(world, here, plain)
     took = take(world, here, choice)
     apart = max(abs(loss - exact) / abs(exact) for loss, exact in zip(took["losses"], expected["losses"], strict=True))
@@ -136,14 +137,14 @@ def compare_on_rank(world: World, here: Stand, plain: Choice, choice: Choice, al
              "holds": apart <= allowed})  # fmt: skip
 
 
-def bins_of(here: Stand, samples: int) -> Bins:
-    """Return bins for parts of a step, each of `samples` samples."""
+def bins_of(here: Testbed, samples: int) -> Bins:
+    """Return bins for parts of a step that have `samples` samples each."""
     parts = [size_of(batch_of(learnable(here.shape, samples, seed))) for seed in range(_SIZED_PARTS)]
     return Bins(parts, here.shape.max_positions)
 
 
 def fill_alike(world: World, bins: Bins, batch: Batch) -> Batch:
-    """Return a rank's batch at the size that holds every rank's: they replay one graph. Collective."""
+    """Fill a rank's batch up to a size that every rank's batch fits, because all replay the same graph. Collective."""
     size = size_of(batch)
     tokens = max(world.from_all(size.tokens))
     masked = max(world.from_all(size.masked))
@@ -151,10 +152,11 @@ def fill_alike(world: World, bins: Bins, batch: Batch) -> Batch:
     return batch if common_size is None else fill_to(batch, common_size)
 
 
-def take(world: World, here: Stand, choice: Choice) -> Row:
-    """Train a new model for the stand's steps, every rank on its own samples.
+def take(world: World, here: Testbed, choice: Choice) -> Row:
+    """Train a new model for the testbed's number of steps, each rank on its own samples.
 
-    Returns losses of the global batch, and the median step without the first two; every step is synchronized.
+    Return the losses of the global batch, and the median time of the steps without the first two; every step is
+    synchronized.
     """
     system = system_of_choice(choice, here, world.size)
     parts = system.data.gradient_accumulation_steps

@@ -25,8 +25,8 @@ def test_each_row_is_the_forecast_of_its_settings_and_its_difference_from_the_fi
 def test_methods_that_need_more_time_without_them_come_in_the_order_that_the_page_states(answer: Answer) -> None:
     more = {row["change"]: row["more_s"] for row in answer("lab", "ablation")}
     ordered = (
-        "bertbench's `planned` balance", "all methods", "strata without the sort in the node",
-        "the sort in the node without strata", "clipping before the sum of gradients", "no load balance",
+        "bertbench's `planned` balance", "all methods", "strata without sorting in the node",
+        "sorting in the node without strata", "clipping before the all-reduce", "no load balance",
         "LAMB at the same batch", "none of the three, same batch",
     )  # fmt: skip
     assert [more[name] < more[following] for name, following in pairwise(ordered)] == [True] * 7

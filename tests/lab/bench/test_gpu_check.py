@@ -20,7 +20,7 @@ from bertbench.model.shape import BertShape
 from lab.bench.gpu import product, training
 from lab.bench.gpu.parts import GROUPS, PARTS, CheckPart
 from lab.bench.gpu.report import Report
-from lab.bench.gpu.stand import Stand, attempt, print_row, stand
+from lab.bench.gpu.testbed import Testbed, attempt, print_row, testbed
 from lab.bench.gpu_check import run_part
 from tests.conftest import Captured
 from tests.ranks import run_ranks
@@ -47,7 +47,7 @@ def test_without_a_gpu_parts_run_up_to_the_device_and_say_so(tmp_path: Path) -> 
     assert {part["name"]: (part["status"], part["reason"]) for part in report["parts"]} == {
         "capture": ("not reached", "needs a GPU"), "optim": ("not reached", "needs a GPU"),
     }  # fmt: skip
-    last = "gpu_check: held: none; failed: none; not reached: capture, optim"
+    last = "gpu_check: held: none; failed: none; not reached: optim, capture"
     assert done.stderr.splitlines()[-1] == last
     assert "capture" in (tmp_path / "gpu_check.html").read_text()
 
@@ -76,10 +76,10 @@ SPEAKER = "import sys, time; print('{}', flush=True); print('why', file=sys.stde
     ('{"a": "bf16", "holds": false}', "", "failed", "bf16: doesn't hold"),
     ('{"a": 1, "holds": true}', "sys.exit(3)", "failed", "ended with 3: why"),
     ("", "sys.exit('bertbench: the loss is nan\\nno snapshot')", "failed", "ended with 1: bertbench: the loss is nan"),
-    ('{"a": 1, "holds": true}', "time.sleep(60)", "failed", "exceeded its 1 s"),
+    ('{"a": 1, "holds": true}', "time.sleep(60)", "failed", "exceeded its limit of 1 s"),
     ("", "sys.stderr.write('--device cuda: found no GPU'); sys.exit(2)", "not reached", "needs a GPU"),
     ('{"not_reached": "no such thing"}', "", "not reached", "no such thing"),
-    ("no answer", "", "failed", "found nothing: why"),
+    ("no answer", "", "failed", "gave no result: why"),
 ])  # fmt: skip
 def test_a_part_ends_as_its_rows_and_its_exit_say(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: str, then: str, status: str, reason: str
@@ -156,7 +156,7 @@ def test_a_choice_that_fails_says_so_and_the_others_still_run(capsys: Captured) 
 
 
 def test_a_choice_takes_the_same_steps_as_the_plain_one() -> None:
-    here, choices = stand()._replace(device="cpu", steps=2), ((), ("optimizer.sharded=true",))
+    here, choices = testbed()._replace(device="cpu", steps=2), ((), ("optimizer.sharded=true",))
     (row,), nothing = run_ranks(2, said_by, training.compare_on_rank, here, *choices, 1e-4)
     assert (row["choice"], row["ranks"], row["holds"]) == ("optimizer.sharded=true", 2, True)
     assert nothing == [], "rank 0 speaks for both"
@@ -164,7 +164,7 @@ def test_a_choice_takes_the_same_steps_as_the_plain_one() -> None:
 
 @pytest.mark.parametrize("gpus", [1, 8])
 def test_every_choice_is_a_system_that_the_device_may_run(gpus: int) -> None:
-    here, there = (stand()._replace(device=device, gpus=gpus) for device in ("cpu", "cuda"))
+    here, there = (testbed()._replace(device=device, gpus=gpus) for device in ("cpu", "cuda"))
     assert all(training.system_of_choice(choice, here, 1) for choice in training.choices(here.device))
     for choice in (*training.choices(there.device), *training.recorded()):
         assert training.system_of_choice(choice, there, gpus).world_size == gpus
@@ -183,11 +183,11 @@ def test_the_product_is_run_and_its_losses_and_rate_are_read(tmp_path: Path, mon
 
 
 def test_recorded_steps_are_compared_with_plain_ones() -> None:
-    ((row,),) = run_ranks(1, compared_with_recorded, stand()._replace(device="cpu"))
+    ((row,),) = run_ranks(1, compared_with_recorded, testbed()._replace(device="cpu"))
     assert (row["choice"], row["holds"]) == ("compute.compile=graphs", True)
 
 
-def compared_with_recorded(world: World, here: Stand) -> list[dict[str, Any]]:
+def compared_with_recorded(world: World, here: Testbed) -> list[dict[str, Any]]:
     with as_on_a_gpu():
         return said_by(world, training.compare_on_rank, here, (), ("compute.compile=graphs",), 1e-4)
 

@@ -18,7 +18,7 @@ from lab.bench.gpu import rates, steps, training
 from lab.bench.gpu.device_state import clocks_and_power, device_descriptor
 from lab.bench.gpu.kernel_sums import kernel_sums
 from lab.bench.gpu.product import write_system
-from lab.bench.gpu.stand import TINY, Unfit, stand
+from lab.bench.gpu.testbed import TINY, Unfit, testbed
 from tests.conftest import Captured, Program
 from tests.lab.bench.test_gpu_check import said_by
 from tests.machine.driver import A100_40, H100, install
@@ -61,10 +61,10 @@ def test_clocks_and_the_power_limit_are_those_that_nvidia_smi_prints(
         "Clocks", "SM : 1980 MHz", "GPU Power Readings", "Current Power Limit : 700.00 W",
     ]  # fmt: skip
     program("nvidia-smi", "exit 9")
-    with pytest.raises(Unfit, match=r"no answer of nvidia-smi: .* exit status 9"):
+    with pytest.raises(Unfit, match=r"nvidia-smi didn't answer: .* exit status 9"):
         clocks_and_power("before")
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(Unfit, match=r"no answer of nvidia-smi: .*No such file"):
+    with pytest.raises(Unfit, match=r"nvidia-smi didn't answer: .*No such file"):
         clocks_and_power("before")
 
 
@@ -194,7 +194,7 @@ def test_the_variant_in_fp8_takes_steps_whose_losses_are_near_the_firsts(tmp_pat
     ((first, row),) = run_ranks(1, rows_of, path, steps.AS_IT_COMES, in_fp8)
     assert row["model_arithmetic"].startswith("fp8 in the layers' products")
     assert row["losses"] != first["losses"]
-    compared = steps.beside(row, first)
+    compared = steps.compared_with(row, first)
     assert compared["holds"]
     assert compared["from_first"] < 0.01, "the loss is still near 6.9, and dropout is 0"
 
@@ -212,21 +212,26 @@ def test_a_variant_that_the_gpu_cannot_compute_is_not_reached(tmp_path: Path, mo
     install(monkeypatch, A100_40)
     reason = steps.refusal(path, in_fp8, SMALL_STEPS._replace(settings=()))
     assert reason is not None
-    assert reason.startswith("gpu_check: precision.compute is fp8, and NVIDIA A100")
+    assert reason.startswith("gpu_check: precision.compute is fp8, but NVIDIA A100")
 
 
 def test_a_variants_last_losses_are_listed_next_to_the_firsts() -> None:
     first = {"holds": True, "losses": [9.0] * 5 + [4.0] * 20}
     near = {"holds": True, "losses": [1.0] * 5 + [4.2] * 20}
     far = {"holds": True, "losses": [9.0] * 5 + [4.8] * 20}
-    assert steps.beside(near, first) | {"losses": 0} == {"holds": True, "losses": 0, "from_first": 0.05, "allowed": 0.1}
-    assert steps.beside(far, first)["holds"] is False
-    assert steps.beside({**near, "losses": [math.nan] * 25}, first)["holds"] is False
+    assert steps.compared_with(near, first) | {"losses": 0} == {
+        "holds": True,
+        "losses": 0,
+        "from_first": 0.05,
+        "allowed": 0.1,
+    }
+    assert steps.compared_with(far, first)["holds"] is False
+    assert steps.compared_with({**near, "losses": [math.nan] * 25}, first)["holds"] is False
     assert not steps.Variant("more", ("data.local_batch=192",)).has_same_batch
 
 
 def test_the_masks_of_a_recorded_step_are_checked_as_a_run_checks_them() -> None:
-    here = stand()._replace(device="cpu", shape=replace(TINY, hidden_dropout=0.1))
+    here = testbed()._replace(device="cpu", shape=replace(TINY, hidden_dropout=0.1))
     ((row,),) = run_ranks(1, dropped, here)
     assert row == {"choice": "dropout in a graph", "holds": True, "error": ""}
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from bertbench.common.progress import Progress
-from lab.bench.harness import BenchResult, command, in_turns, median_interval, paired_ratio, table_lines
+from lab.bench.harness import BenchResult, alternate, command, median_interval, paired_ratio, table_lines
 from tests.conftest import Captured
 
 
@@ -21,7 +21,7 @@ def test_configurations_take_turns_in_alternating_order_and_the_warm_up_is_dropp
         return calls[-1]
 
     configurations = {name: partial(take, name) for name in "ab"}
-    assert in_turns(configurations, 2, warm_up=1) == {"a": ["a1", "a2"], "b": ["b1", "b2"]}
+    assert alternate(configurations, 2, warm_up=1) == {"a": ["a1", "a2"], "b": ["b1", "b2"]}
     assert calls == ["a0", "b0", "b1", "a1", "a2", "b2"]
 
 

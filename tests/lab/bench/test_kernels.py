@@ -107,7 +107,7 @@ def test_a_broken_budget_is_named_and_fails_the_command(
     words = "lab", "kernels", "--arch", "sm_90"
     assert [row["within_budget"] for row in answer(*words, code=1)] == [True, False]
     said = printed(*words, code=1)
-    assert f"sm_90 embeddings: {limit + 8} bytes spilled a thread, the budget is {limit}" in said
+    assert f"sm_90 embeddings: {limit + 8} bytes spilled per thread, the budget is {limit}" in said
 
 
 def test_fp8_is_counted_for_the_gpus_that_have_it(
@@ -125,7 +125,7 @@ def test_fp8_is_counted_for_the_gpus_that_have_it(
     answer("lab", "kernels")
     assert asked == [(["sm_90", "sm_100"], 2, "fp8"), (["sm_80", "sm_90", "sm_100"], len(PIECES), "bf16")]
     said = printed("lab", "kernels", "--precision", "fp8", "--arch", "sm_80,sm_90", code=2)
-    assert "--precision fp8: sm_80 has none; give --arch sm_90,sm_100, or --precision bf16" in said
+    assert "--precision fp8: sm_80 has no fp8; give --arch sm_90,sm_100, or --precision bf16" in said
 
 
 @pytest.mark.slow

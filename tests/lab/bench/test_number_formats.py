@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from bertbench.cli.main import main
+from bertbench.common.errors import RunError
 from lab.bench import number_formats
+from lab.bench.number_formats import COMPARISONS, FormatComparison
 from lab.bench.whole_run import Trained
 from tests.conftest import Answer, Captured, Printed
 
@@ -20,9 +22,10 @@ def test_the_ratio_is_a_mean_over_seeds_and_the_journal_repeats_nothing(
     samples = {("bf16", 1): 100, ("fp8", 1): 200, ("bf16", 2): 100, ("fp8", 2): 50, ("bf16", 3): 100, ("fp8", 3): 0}
     asked = []
 
-    def trained(_: str, settings: tuple[str, ...], expected: tuple[str, str], seed: int) -> dict[str, object]:
-        name, number_format = expected
-        assert name == "precision"
+    def trained(
+        _: str, settings: tuple[str, ...], compared: FormatComparison, number_format: str, seed: int
+    ) -> dict[str, object]:
+        assert compared.recorded_as == "precision"
         asked.append((number_format, seed))
         assert {"evaluation.interval_samples=640", f"precision.compute={number_format}"} <= set(settings)
         needed = samples[number_format, seed]
@@ -62,6 +65,16 @@ def test_both_formats_train_and_a_record_keeps_them(
     kept = json.loads(record.read_text())
     assert kept["results"]["pairs"][0]["changed_samples"] == 648  # 54 steps of 12 are the first to reach 640
     assert kept["system"]["evaluation"]["interval_samples"] == 640
+
+
+@pytest.mark.slow
+def test_a_run_that_took_another_format_is_an_error_that_says_which(tiny_file: str) -> None:
+    settings = ("precision.compute=bf16", "evaluation.target=0.0001", "schedule.max_steps=3")
+    says = (
+        r"seed 4: expected precision\.compute fp8, but the run took bf16 \(no reason recorded\); compare the formats on"
+    )
+    with pytest.raises(RunError, match=says):
+        number_formats._trained(tiny_file, settings, COMPARISONS["fp8"], "fp8", 4)
 
 
 def test_a_model_that_fp8_cannot_multiply_is_one_message(tiny_file: str, printed: Printed) -> None:

@@ -46,7 +46,7 @@ def test_ours_alone_stops_after_the_steps_asked_for(
     monkeypatch.setattr("lab.bench.time_to_target.train_ours", lambda *_: pytest.fail("trained again"))
     assert answer(*words, "--steps", 3) == [ours]  # from the journal
     assert main([*words, "--steps", "4"]) == 2
-    assert "holds another study" in capsys.readouterr().err
+    assert "belongs to another study" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_the_trainer_runs_with_the_best_settings_of_its_trials(
     assert all(trial["origin"]["commit"] for trial in kept["tuning"])
     assert kept["settings"][trainer] == [best]
     *_, sooner, _, rate, _ = kept["printed"]
-    assert "2.16 x" in sooner and "3.00 of it by fewer samples" in sooner
+    assert "2.16 x" in sooner and "fewer samples account for 3.00 x of it" in sooner
     assert rate.startswith("0.72 x") and rate.endswith("our Muon and initial weights, with the same optimizer")
 
 

@@ -23,6 +23,6 @@ def test_the_size_of_a_gradient_is_the_number_of_bytes_sent() -> None:
     rows = {row.form: row for row in sizes(gradient, share=0.125, threshold=1.5)}
     assert rows["fp32"].bytes == 32
     assert rows["top-k 12%"].bytes == 8
-    assert rows["top-k 12%, places coded"].bytes == 5  # 32 bits, and gap 1 in 2 bits
+    assert rows["top-k 12%, positions coded"].bytes == 5  # 32 bits, and gap 1 in 2 bits
     assert (rows["above 1.5 rms"].elements_sent, rows["above 1.5 rms"].bytes) == (2, 16)
     assert rows["int8"].bytes == 8 + 4

@@ -197,7 +197,7 @@ def test_the_command_resumes_and_reports(tmp_path: Path, answer: Answer, printed
 def test_a_folder_holds_one_study(tmp_path: Path) -> None:
     study(tmp_path, lambda *_: 1.0)
     study(tmp_path, lambda *_: 1.0)
-    with pytest.raises(ConfigError, match="holds another study"):
+    with pytest.raises(ConfigError, match="belongs to another study"):
         study(tmp_path, lambda *_: 1.0, seeds=7)
 
 
@@ -222,8 +222,8 @@ def test_a_value_at_the_edge_of_its_range_is_named(tmp_path: Path) -> None:
             {"comparisons": [{"arm": "x", "against": "after"}]},
             "found no configuration x; choose from after",
         ),
-        ("lab clip", {"tuning": None}, "found ranges to tune and no budget"),
-        ("lab clip", {"tuning": {**STUDY["tuning"], "at_least": "x"}}, "tuning.at_least: x is not tuned in every arm"),
+        ("lab clip", {"tuning": None}, "found ranges to tune but no budget"),
+        ("lab clip", {"tuning": {**STUDY["tuning"], "at_least": "x"}}, "tuning.at_least: x isn't tuned in every arm"),
         (
             "lab buckets",
             {"setting": {**SETTING, "evaluation": {"interval_samples": 12}}},

@@ -55,7 +55,7 @@ def test_a_run_crosses_the_target_between_two_evaluations_and_depends_on_its_see
 
 
 def test_a_wrong_number_of_buckets_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"bucket_mb 0.002 makes 2 buckets of this model, expected 4"):
+    with pytest.raises(ConfigError, match=r"bucket_mb 0.002 results in 2 buckets for this model, expected 4"):
         run_setting(setting(mode="bucket", buckets=4), 1)
 
 
@@ -85,7 +85,7 @@ def test_all_seeds_start_from_one_checkpoint() -> None:
         assert torch.equal(others[0], others[1])
         assert torch.equal(others[0], others[2]), "a run trains a copy"
     assert masked_accuracy(first, from_it.held_out()) >= 0.15
-    with pytest.raises(ConfigError, match=r"no accuracy of 0\.9 within 400 samples at width 8"):
+    with pytest.raises(ConfigError, match=r"accuracy 0\.9 wasn't reached within 400 samples at hidden size 8"):
         initial_language_model(setting(start={**start, "accuracy": 0.9}), 1)
 
 

@@ -35,10 +35,10 @@ def test_the_command_reads_the_answers_of_its_folder(tmp_path: Path, answer: Ans
     logged = {(row["rounds"], row["submitter"]): round(row["seconds"], 1) for row in found["published"]}
     assert (logged["1.1", "NVIDIA"], logged["1.1", "Samsung"]) == (33.5, 25.1)
     page = (tmp_path / "study.html").read_text()
-    assert "What we used of the paper" in page
+    assert "Our sources are the paper" in page
     for part in PARTS:
         assert (part.command in page) == bool(part.asks)
-    assert "How many strata?" in printed("lab", "paper", "--out", tmp_path)
+    assert "How many strata are needed?" in printed("lab", "paper", "--out", tmp_path)
 
 
 @pytest.mark.slow

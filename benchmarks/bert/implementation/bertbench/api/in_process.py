@@ -1,8 +1,8 @@
 """Train in this process: a run of one rank, for notebooks, debuggers and other programs.
 
-`bertbench train` starts processes and may end them. Here this process makes the whole run, an error is raised instead
-of ending it, and what the run changes in the process is restored afterwards: torch's threads and random state, signal
-handlers, and gloo's interface.
+`bertbench train` starts processes and may end them. Here, this process does the whole run, and an error is raised
+instead of ending the process. Everything that the run changes in the process is restored afterwards: torch's threads
+and random state, signal handlers, and gloo's interface.
 """
 
 import os
@@ -42,7 +42,7 @@ from bertbench.training.rank_run import RunOptions, new_files
 from bertbench.training.train import train
 
 _ALONE = Ranks(rank=0, size=1, local_rank=0, local_size=1)
-_NEVER_S = 1e7  # no other rank waits for this one, which may stand at a breakpoint
+_NEVER_S = 1e7  # no other rank waits for this one, which may have stopped at a breakpoint
 _COMMAND = "run_training"
 
 
@@ -52,19 +52,20 @@ def run_training(
 ) -> RunResult:
     """Train a system of one rank in this process, to its target or its limit, and return the run.
 
-    `seed` repeats the run that logged it, to the bit on the same CPU; None draws one. `log` is the new file to write,
-    None the next runs/SYSTEM/bert/result_<n>.txt. With `progress`, lines about the run go to standard error. The clock,
-    the log and the files are those of `bertbench train`, so that `judge_log` and `bertbench report` read them.
+    `seed` repeats the run that logged this seed, on the same CPU to the bit; None draws a seed. `log` is the new file
+    to write; None means the next runs/SYSTEM/bert/result_<n>.txt. With `progress`, lines about the run go to standard
+    error. The clock, the log and the files are the same as those of `bertbench train`, so `judge_log` and `bertbench
+    report` can read them.
 
-    Raises BertbenchError for a system of several ranks (set launch.ranks_per_node to 1, or start `bertbench launch`),
-    missing data, a loss that isn't finite, and anything else that ends `bertbench train`. After an interruption
-    (KeyboardInterrupt) the log ends as aborted.
+    Raises BertbenchError for a system with several ranks (set launch.ranks_per_node to 1, or start `bertbench launch`),
+    for missing data, for a loss that isn't finite, and for anything else that ends `bertbench train`. After an
+    interruption (KeyboardInterrupt), the log ends as aborted.
     """
     if seed is not None:
         check_whole_number("seed", seed, least=0)
     _check_process(system)
     check_given(system, _COMMAND)
-    training, _ = open_data(system)  # before a file is made
+    training, _ = open_data(system)  # before any file is written
     check_start(system)
     notes = list(_notes(system, training.folder))
     files = _new_files(system, None if log is None else Path(log))
@@ -80,12 +81,12 @@ def run_training(
             with power_sampled(system, world, files):
                 train(system, world, run_seed, files, lines, TrainOptions(startup=Startup()))
     finally:
-        close_log(files, None)  # removes the files of a run whose clock didn't start
+        close_log(files, None)  # removes the files if the clock didn't start
     return read_run(files.log)
 
 
 def _check_process(system: System) -> None:
-    """Raise an error unless this process can make a run of the system."""
+    """Raise an error unless this process can do a run of the system."""
     if system.world_size != 1:
         raise ConfigError(
             f"{system.name} has {system.world_size} ranks, but run_training trains one rank in this process; set "
@@ -95,23 +96,23 @@ def _check_process(system: System) -> None:
     launched = launched_ranks(os.environ)
     if launched and launched.size > 1:
         raise RunError(
-            f"this process is rank {launched.rank} of {launched.size} by its launcher's variables, and run_training "
-            "trains alone; start it without torchrun or srun, or let those start `bertbench train`"
+            f"this process is rank {launched.rank} of {launched.size} according to its launcher's variables, but "
+            "run_training trains a single rank; start it without torchrun or srun, or let those start `bertbench train`"
         )
     if threading.current_thread() is not threading.main_thread():
         raise RunError(
-            f"run_training was called in thread {threading.current_thread().name!r}, and signals reach the main thread "
-            "only; call it there, or start `bertbench train` as a process"
+            f"run_training was called in thread {threading.current_thread().name!r}, but signals reach only the main "
+            "thread; call it there, or start `bertbench train` as a process"
         )
     if distributed.is_initialized():
         raise RunError(
-            "torch.distributed has a process group in this process, and a run makes its own; destroy that first "
+            "torch.distributed has a process group in this process, but a run makes its own; destroy that one first "
             "(torch.distributed.destroy_process_group)"
         )
 
 
 def _notes(system: System, data: Path) -> Iterator[str]:
-    """Yield what the caller should know before the run. Raises RunError if the machine lacks the system's GPU."""
+    """Yield notes for the caller before the run. Raises RunError if the machine doesn't have the system's GPU."""
     if unread := unread_line(system, _COMMAND):
         yield unread
     for warning in hardware_differences(system.hardware):
@@ -121,15 +122,15 @@ def _notes(system: System, data: Path) -> Iterator[str]:
 
 
 def _new_files(system: System, log: Path | None) -> ResultFiles:
-    """Return the files of the run. Raises RunError if the log exists: a second run would be appended to it."""
+    """Return the files of the run. Raises RunError if the log exists, because the run would be appended to it."""
     if log is not None and log.exists():
-        raise RunError(f"{log}: this log exists already; give another name")
+        raise RunError(f"{log}: this log already exists; give another name")
     return new_files(system, RunOptions(result=log))
 
 
 @contextmanager
 def _alone(system: System) -> Iterator[World]:
-    """Be the only rank in the body, and restore this process afterwards."""
+    """Make this process the only rank within the context, and restore the process afterwards."""
     threads = torch.get_num_threads()
     interfaces = os.environ.get(INTERFACES)
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
@@ -143,7 +144,7 @@ def _alone(system: System) -> Iterator[World]:
         ):
             yield world
     finally:
-        if distributed.is_initialized():  # the body failed
+        if distributed.is_initialized():  # the code in the context failed
             distributed.destroy_process_group()
         torch.set_num_threads(threads)
         for number, handler in handlers.items():

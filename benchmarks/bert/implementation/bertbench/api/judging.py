@@ -1,4 +1,4 @@
-"""Judge logs, as `bertbench judge` does; the judge is the package `compliance`, which is loaded when it is called."""
+"""Judge logs as `bertbench judge` does. The judge is the package `compliance`, which is loaded when it is called."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,15 +17,15 @@ def judge_log(
 ) -> "Judgement":
     """Judge one log by MLCommons' checker and by the rules.
 
-    `ruleset` is a round such as "5.0.0", by default the one that the log says it is of. `division` is the one that the
-    log must have: "closed" or "open". With `strict`, missing evidence fails the log.
+    `ruleset` is a round such as "5.0.0"; by default, it is the one that the log names. `division`, "closed" or "open",
+    is the division that the log must have. With `strict`, missing evidence fails the log.
 
-    The judgement has `verdict` ("pass", "fail" or "cannot-judge"), `breaches` (rule, found, expected, line) and
-    `questions` that a reviewer might ask and that decide nothing. Its `as_json()` has the fields of `bertbench judge
-    --json`.
+    The judgement has a `verdict` ("pass", "fail" or "cannot-judge"), `breaches` (rule, found, expected, line), and
+    `questions` that a reviewer might ask, which don't affect the verdict. Its `as_json()` returns the fields of
+    `bertbench judge --json`.
 
-    Raises BertbenchError if nothing is at the path, if it has several logs, or for a ruleset or a division that doesn't
-    exist. A file that is no log is a verdict: "cannot-judge".
+    Raises BertbenchError if there is nothing at the path, if the path contains several logs, or if the ruleset or the
+    division doesn't exist. For a file that isn't a log, the verdict is "cannot-judge".
     """
     return compliance.judge_logs(find_log(Path(log)), ruleset, division, strict)[0]
 
@@ -34,7 +34,7 @@ def judge_log(
 def judge_folder(
     folder: str | Path, ruleset: str | None = None, division: str | None = None, strict: bool = False
 ) -> "tuple[Judgement, ...]":
-    """Judge all result_*.txt of a folder, at any level, and ask about those of one folder together: copies, paces.
+    """Judge all result_*.txt in a folder, at any level, and compare those of each folder: copies, speeds.
 
     Arguments and errors are those of `judge_log`.
     """

@@ -1,4 +1,4 @@
-"""Plan without training: what a rank of a system holds, and which samples each rank gets in a step."""
+"""Plan without training: what one rank of a system holds, and which samples each rank gets in a step."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,58 +21,58 @@ _COMMAND = "plan"
 
 @dataclass(frozen=True)
 class RankPlan:
-    """What one rank of a system holds, and what would stop its run. Fields are called as in `bertbench plan --json`."""
+    """What one rank of a system holds, and what would stop its run. Fields are named as in `bertbench plan --json`."""
 
     system: str
     rank: int
     gpus: int
-    """Ranks of the run."""
+    """The number of ranks in the run."""
     global_batch_size: int
-    """Samples of a step."""
+    """The number of samples in a step."""
     parameters: int
-    """Of the rank's model, or of its part of one."""
+    """The parameters of the rank's model, or of its part of the model."""
     memory_gb: Mapping[str, float]
     """Bytes / 10^9 by what they hold."""
     memory_gb_per_gpu: float
-    """Their sum: the largest moment."""
+    """The sum of `memory_gb`, at the time when most memory is in use."""
     memory_capacity_gb: float | None
-    """Memory of a GPU by the system file; None for a CPU, and if the file doesn't give it."""
+    """The memory of a GPU according to the system file; None for a CPU, and if the file doesn't state it."""
     bytes_per_step: int
-    """What the rank hands over to sums of gradients."""
+    """The bytes of gradients that the rank sums with other ranks in a step."""
     lengths_from: str
-    """The dataset whose lengths were planned with, or that it isn't there."""
+    """The dataset whose lengths were used, or a note that it doesn't exist."""
     load_efficiency: float
-    """Mean load of the ranks over the largest, mean of the first steps."""
+    """The mean load of the ranks divided by the largest; the mean over the first steps."""
     expected_minutes: float | None
-    """Forecast time to train; None where nothing is calibrated: for CPUs and other models."""
+    """The forecast of the time to train; None for CPUs and for models other than BERT-Large."""
     problems: tuple[str, ...]
-    """What would stop the run, each with its remedy."""
+    """The problems that would stop the run, each with its remedy."""
 
 
 @dataclass(frozen=True)
 class StepAssignment:
-    """The samples of one step, by data-parallel rank: R ranks."""
+    """The samples of one step, for each of R data-parallel ranks."""
 
     step: int
-    """Counted from 1, as in metrics.jsonl."""
+    """The number of the step, counted from 1 as in metrics.jsonl."""
     seed: int
     lengths_from: str
-    """The dataset, or that it isn't there: then samples are numbers of drawn lengths."""
+    """The dataset, or a note that it doesn't exist; samples are then indices of randomly drawn lengths."""
     samples: tuple[tuple[int, ...], ...]
-    """Numbers of each rank's samples in the training split, from 0: [R]."""
+    """The indices of each rank's samples in the training split, counted from 0: [R]."""
     tokens: tuple[int, ...]
-    """Tokens of each rank's samples: [R]."""
+    """The number of tokens in each rank's samples: [R]."""
     loads: tuple[float, ...]
-    """Cost of each rank's samples by the system's cost model, over the ranks' mean: [R]."""
+    """The cost of each rank's samples by the system's cost model, divided by the mean of all ranks: [R]."""
     load_efficiency: float
-    """Mean load over the largest: the share of the step in which the average rank works."""
+    """The mean load divided by the largest: the share of the step in which an average rank works."""
 
 
 @user_errors()
 def plan_rank(system: System, rank: int = 0) -> RankPlan:
-    """Plan one rank of a system, on any machine: memory, bytes, load and problems, as `bertbench plan`.
+    """Plan one rank of a system on any machine: memory, bytes, load and problems, like `bertbench plan`.
 
-    Missing data is a problem in the plan; it is then made with Wikipedia's lengths.
+    If data is missing, the plan lists that as a problem and uses Wikipedia's lengths.
 
     Raises BertbenchError if there is no such rank, or if no step can be planned.
     """
@@ -97,11 +97,11 @@ def plan_rank(system: System, rank: int = 0) -> RankPlan:
 
 @user_errors()
 def plan_step(system: System, step: int = 1, seed: int = 1) -> StepAssignment:
-    """Assign the samples of one step to ranks, as a run with this seed does.
+    """Assign the samples of one step to ranks, as in a run with this seed.
 
-    Steps count from 1. Without the system's training data, it draws Wikipedia's lengths.
+    Steps are counted from 1. If the system's training data is missing, lengths are drawn from Wikipedia's distribution.
 
-    Raises BertbenchError for a step or a seed that no run has, and for data that doesn't fit the system.
+    Raises BertbenchError for a step or a seed that no run can have, and for data that doesn't fit the system.
     """
     check_given(system, _COMMAND)
     check_whole_number("step", step, least=1)
@@ -124,7 +124,7 @@ def plan_step(system: System, step: int = 1, seed: int = 1) -> StepAssignment:
 
 
 def check_whole_number(name: str, number: int, least: int) -> None:
-    """Raise ConfigError unless an argument is a whole number of at least `least`."""
+    """Raise ConfigError unless the argument `name` is a whole number of at least `least`."""
     is_whole = isinstance(number, int) and not isinstance(number, bool)
     if not is_whole or number < least:
         raise ConfigError(f"{name}={number!r}: expected a whole number of at least {least}")

@@ -22,46 +22,46 @@ class MeasuredAccuracy:
     """One evaluation of a run."""
 
     samples: float | None
-    """Training samples before it."""
+    """The number of training samples before it."""
     accuracy: float
-    """Share of masked tokens that the model predicts, 0 to 1."""
+    """The share of masked tokens that the model predicts correctly, from 0 to 1."""
     seconds: float | None
-    """After the clock's start."""
+    """Seconds since the start of the clock."""
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """A run by its files; a field that they don't give is None. Fields are called as in `bertbench report --json`."""
+    """A run, read from its files; unknown fields are None. Field names are those of `bertbench report --json`."""
 
     log: Path
     system: str
     seed: int | None
     status: str
-    """success, missed the target, aborted, interrupted, running, unfinished, not started, smoke or profile."""
+    """One of: success, missed the target, aborted, interrupted, running, unfinished, not started, smoke, profile."""
     target: float | None
     """The accuracy that ends the run."""
     best_accuracy: float | None
     samples: float | None
-    """Training samples at the last evaluation: of a successful run, its samples to converge."""
+    """Training samples at the last evaluation; for a successful run, these are its samples to converge."""
     time_to_train_s: float | None
-    """Seconds on the clock, from run_start to run_stop: the score."""
+    """The score: seconds from run_start to run_stop."""
     samples_per_s: float | None
-    """Training samples per second on the clock."""
+    """Training samples per second, from run_start to run_stop."""
     evaluations: tuple[MeasuredAccuracy, ...]
     metrics: Mapping[str, tuple[Any, ...]] = field(repr=False)
     """metrics.jsonl by column, each with a value for every step, None where a step has none: step, samples, loss, lr,
     grad_norm, step_ms, load_efficiency and more (docs/running.md). Empty for logs of other programs."""
     settings: Mapping[str, Any] = field(repr=False)
-    """Every setting of the run, by dotted name as after --set; empty for logs of other programs."""
+    """Every setting of the run by its dotted name, as in --set; empty for logs of other programs."""
 
 
 @user_errors()
 def read_run(run: str | Path) -> RunResult:
-    """Read a run, given its log, the log's folder, or the log's name without .txt; `judge_log` judges it.
+    """Read a run, given its log, the folder of the log, or the log's name without .txt. `judge_log` judges it.
 
-    Logs of other programs can be read, too: they have no metrics and no settings.
+    Logs of other programs can be read, too, but have no metrics or settings.
 
-    Raises BertbenchError if nothing is there, if it is no log, or if the path has several.
+    Raises BertbenchError if there is nothing at the path, if it isn't a log, or if the path contains several logs.
     """
     log = find_log(Path(run))
     facts = RunFacts(read_events(log))
@@ -87,7 +87,7 @@ def read_run(run: str | Path) -> RunResult:
 
 
 def find_log(path: Path) -> Path:
-    """Return the only log that a path names. Raises CannotJudge if it names none, DataError if it names several."""
+    """Return the only log at a path. Raises CannotJudge if there is none, DataError if there are several."""
     logs = find_logs(path)
     if len(logs) > 1:
         raise DataError(f"{path}: found {len(logs)} logs, expected one; name one of them, such as {logs[0]}")
@@ -95,7 +95,7 @@ def find_log(path: Path) -> Path:
 
 
 def _columns(rows: list[dict[str, Any]]) -> dict[str, tuple[Any, ...]]:
-    """Return rows by column, in the order in which the names first occur."""
+    """Return the columns of rows, in the order in which their names first occur."""
     names = dict.fromkeys(name for row in rows for name in row)
     columns = {}
     for name in names:

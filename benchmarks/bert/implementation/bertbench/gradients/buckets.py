@@ -1,4 +1,4 @@
-"""Keep gradients in flat buckets, and weights too where ranks own slices: one collective moves one bucket.
+"""Keep gradients in flat buckets, and weights too if ranks own slices of them. One collective moves one bucket.
 
 The tensors of a bucket follow the order in which the backward pass computes their gradients. `Buckets` describes the
 layout; `reducer.py` fills it.
@@ -15,7 +15,7 @@ from bertbench.config.optimizer import bucket_limits
 from bertbench.gradients.exchange import slice_of
 from bertbench.model.rounded_weights import RoundedWeights
 
-_ALIGNMENT = 16  # elements, a cache line: a GPU loads 16 bytes at a time, and torch.compile copies unaligned weights
+_ALIGNMENT = 16  # elements of a cache line; GPUs load 16 bytes at a time, and torch.compile copies unaligned weights
 
 
 def starts_of(sizes: Sequence[int], alignment: int = _ALIGNMENT) -> list[int]:
@@ -24,12 +24,12 @@ def starts_of(sizes: Sequence[int], alignment: int = _ALIGNMENT) -> list[int]:
 
 
 def slice_length(sizes: Sequence[int], slices: int, alignment: int = _ALIGNMENT) -> int:
-    """Return the elements of every slice of a bucket of such tensors, padding included."""
+    """Return the number of elements, including padding, in each slice of a bucket with such tensors."""
     return _aligned(-(-starts_of(sizes, alignment)[-1] // slices), alignment)
 
 
 def owned(sizes: Sequence[int], ranks: int, place: int) -> int:
-    """Return how many elements of its tensors are in a bucket's slice at `place`, without padding."""
+    """Return how many elements of tensors, without padding, are in a bucket's slice at `place`."""
     length = slice_length(sizes, ranks)
     slice_begin = place * length
     slice_end = slice_begin + length
@@ -45,9 +45,9 @@ def _aligned(elements: int, alignment: int) -> int:
 
 
 def ready_order(model: nn.Module, backward: Callable[[], None]) -> list[nn.Parameter]:
-    """Return rank 0's `backward_order` on every rank, and give all ranks its weights. Collective.
+    """Return rank 0's `backward_order` on every rank, and give all ranks the weights of rank 0. Collective.
 
-    All ranks need one order, or their collectives could mismatch.
+    All ranks need the same order; otherwise their collectives might not match.
     """
     order = backward_order(model, backward)
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -60,7 +60,7 @@ def ready_order(model: nn.Module, backward: Callable[[], None]) -> list[nn.Param
 
 
 def backward_order(model: nn.Module, backward: Callable[[], None]) -> list[nn.Parameter]:
-    """Return the trained parameters in the order in which `backward` computes their gradients, which are discarded."""
+    """Return the trained parameters in the order in which `backward` computes gradients; discard the gradients."""
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     order: list[nn.Parameter] = []
     hooks = [parameter.register_post_accumulate_grad_hook(order.append) for parameter in parameters]
@@ -75,15 +75,16 @@ def backward_order(model: nn.Module, backward: Callable[[], None]) -> list[nn.Pa
 def bucket_table(
     parameters: Sequence[nn.Parameter], bucket_mb: float | None, buckets: int | None = None
 ) -> list[list[nn.Parameter]]:
-    """Return the parameters of each bucket, grouped as torch's DDP would into buckets of `bucket_mb` MiB.
+    """Return the parameters of each bucket, grouped as in torch's DDP into buckets of `bucket_mb` MiB.
 
-    With `buckets`, group them into that many of nearly equal sizes. Raises ConfigError if there are fewer parameters.
+    If `buckets` is given, group them into that many buckets of nearly equal sizes. Raises ConfigError if there are
+    fewer parameters than buckets.
     """
     if buckets is not None:
         if buckets > len(parameters):
             raise ConfigError(
-                f"communication.buckets {buckets}: the model has {len(parameters)} trained tensors, and a bucket holds "
-                f"at least one; set it to at most {len(parameters)}"
+                f"communication.buckets {buckets}: the model has {len(parameters)} trained tensors, and each bucket "
+                f"needs at least one; set it to at most {len(parameters)}"
             )
         remaining = iter(parameters)
         return [list(islice(remaining, count)) for count in split_evenly(_sizes(parameters), buckets)]
@@ -95,15 +96,16 @@ def bucket_table(
 
 
 def split_evenly(sizes: Sequence[int], groups: int) -> list[int]:
-    """Return how many consecutive tensors of these sizes each group holds: at least one, of nearly equal total sizes.
+    """Return how many consecutive tensors of these sizes each group holds, so that total sizes are nearly equal.
 
-    A group ends where its size is nearest to an equal share of what the groups before it have left.
+    Each group holds at least one tensor. It ends where its size is nearest to an equal share of the elements that
+    remain for it and later groups.
     """
     counts: list[int] = []
     first = 0
     for groups_left in range(groups, 0, -1):
         share = sum(sizes[first:]) / groups_left
-        most = len(sizes) - first - (groups_left - 1)  # one tensor stays for each group to come
+        most = len(sizes) - first - (groups_left - 1)  # leave one tensor for each later group
         totals = list(accumulate(sizes[first : first + most]))
         nearest = min(range(most), key=lambda last: abs(totals[last] - share))
         counts.append(nearest + 1)
@@ -113,21 +115,21 @@ def split_evenly(sizes: Sequence[int], groups: int) -> list[int]:
 
 
 class Bucket:
-    """Parameters whose gradients one collective moves; `gradients` is flat and divides into equal slices."""
+    """Parameters whose gradients one collective moves; `gradients` is flat and can be divided into equal slices."""
 
     def __init__(self, number: int, parameters: Sequence[nn.Parameter], starts: Sequence[int], flat: Tensor) -> None:
-        """Take `starts`, the offsets of the parameters in the zeros `flat`."""
+        """Take `starts`, the offsets of the parameters in `flat`, which must contain zeros."""
         self.number = number
         self.parameters = tuple(parameters)
         self.starts = tuple(starts)
         self.gradients = flat
         sizes = _sizes(parameters)
         self.elements = sum(sizes)
-        """Elements of the parameters, without padding."""
+        """The number of elements of the parameters, without padding."""
         self.views = list(self.views_of(flat))
         """Each parameter's part of `gradients`."""
         self._gaps = []
-        """The padding behind each parameter, and behind the last one."""
+        """The padding after each parameter, including the last one."""
         for start, size, next_start in zip(starts, sizes, [*starts[1:], flat.numel()], strict=True):
             if start + size < next_start:
                 self._gaps.append(flat[start + size : next_start])
@@ -139,7 +141,7 @@ class Bucket:
 
     @torch.no_grad()
     def take_in(self) -> None:
-        """Move the parameters' gradients here in one launch, where they aren't here already; all of them must exist."""
+        """Copy gradients that aren't in the bucket yet into it, in one launch; all parameters must have gradients."""
         destinations = []
         gradients = []
         for view, parameter in zip(self.views, self.parameters, strict=True):
@@ -150,7 +152,7 @@ class Bucket:
                 parameter.grad = view
         if destinations:
             torch._foreach_copy_(destinations, gradients)
-        if self._gaps:  # a sum into slices leaves anything in the others
+        if self._gaps:  # a sum into slices leaves undefined values in the other slices
             torch._foreach_zero_(self._gaps)
 
 
@@ -160,11 +162,11 @@ class Buckets:
     def __init__(
         self, table: Sequence[Sequence[nn.Parameter]], sliced: bool = False, slices: int = 1, place: int = 0
     ) -> None:
-        """Hold gradients, and weights if `sliced`, cut into `slices`; this rank owns the slice at `place`."""
+        """Hold gradients, and weights if `sliced`, in `slices` slices; this rank owns the slice at `place`."""
         self.slices = slices
         self.place = place
         device = table[0][0].device
-        # a CPU's gradients need no alignment: they stand as close as in torch's DDP
+        # on a CPU, gradients need no alignment and are packed as closely as in torch's DDP
         alignment = _ALIGNMENT if sliced or device.type == "cuda" else 1
         sizes_by_bucket = [_sizes(parameters) for parameters in table]
         lengths = [slices * slice_length(sizes, slices, alignment) for sizes in sizes_by_bucket]
@@ -175,7 +177,7 @@ class Buckets:
             buckets.append(Bucket(len(buckets), parameters, starts, flat))
         self.all = tuple(buckets)
         self.weights: tuple[Tensor, ...] = ()
-        """The flat weights of each bucket, if ranks own slices of them."""
+        """The flat weights of each bucket, if ranks own slices of the weights."""
         if sliced:
             self._move_weights(torch.zeros(sum(lengths), device=device).split(lengths))
 
@@ -185,7 +187,7 @@ class Buckets:
         return [parameter for bucket in self.all for parameter in bucket.parameters]
 
     def my_slice(self, flat: Tensor) -> Tensor:
-        """Return this rank's slice of a bucket's weights or gradients, on the same memory."""
+        """Return this rank's slice of a bucket's weights or gradients, as a view."""
         return slice_of(flat, self.place, self.slices)
 
     @torch.no_grad()
@@ -201,9 +203,10 @@ def _sizes(parameters: Sequence[nn.Parameter]) -> list[int]:
 
 
 class ModelWeights:
-    """Weights that are whole on every rank: nothing to wait for, nothing to publish.
+    """Weights that are whole on every rank, so that there is nothing to wait for or to publish.
 
-    `rounded`: the copies of them that follow, if products read any. `written_by_step`: the optimizer writes those, too.
+    `rounded` holds 16-bit copies of the weights, if products read such. If `written_by_step`, the optimizer writes the
+    copies, too.
     """
 
     def __init__(self, rounded: RoundedWeights | None = None, written_by_step: bool = False) -> None:
@@ -211,20 +214,20 @@ class ModelWeights:
         self._written_by_step = written_by_step
 
     def ready(self) -> None:
-        """Wait until all weights are here."""
+        """Wait until all weights have arrived."""
 
     def publish(self) -> None:
-        """Start giving this rank's updated weights to the others, or leave that to the next step.
+        """Start to send this rank's updated weights to the others, or leave that to the next step.
 
-        What follows the weights here follows at once.
+        Copies of the weights on this rank are updated immediately.
         """
         if not self._written_by_step:
             self.refresh()
 
     def refresh(self) -> None:
-        """Let what follows the weights follow: call it after anything but the optimizer wrote them."""
+        """Update the copies of the weights; call it when something other than the optimizer has written the weights."""
         if self._rounded is not None:
             self._rounded.refresh()
 
     def begin_step(self) -> None:
-        """Start what `publish` has left to the next step."""
+        """Start to send weights if `publish` has left that to this step."""

@@ -1,8 +1,8 @@
-"""Clip gradients, before the reduction or after it.
+"""Clip gradients, before or after the reduction.
 
-Let clip(x, c) = x * min(1, c / |x|), with the Euclidean norm. The loss is divided by the global batch's counts, so the
-backward pass of rank r of R leaves a contribution d_r, and G = d_1 + ... + d_R is the gradient. What data-parallel
-training usually calls a rank's gradient is g_r = R d_r, and G is the mean of those. With c the largest norm:
+Let clip(x, c) = x * min(1, c / |x|), with the Euclidean norm. The loss is divided by the counts of the global batch, so
+the backward pass of rank r of R computes a contribution d_r, and G = d_1 + ... + d_R is the gradient. The usual
+gradient of a rank in data-parallel training is g_r = R d_r, and G is the mean of these. If c is the largest norm:
 
     none      G
     after     clip(G, c)
@@ -11,12 +11,14 @@ training usually calls a rank's gradient is g_r = R d_r, and G is the mean of th
               mean over r of clip(g_r[b], c / sqrt(B))    = sum over r of clip(d_r[b], c / (R sqrt(B)))
 
 `before` needs a rank's whole gradient, so it can't overlap communication with the backward pass. `bucket` needs only
-the bucket at hand and bounds the norm equally: B parts of norm at most c / sqrt(B) make a whole of norm at most c
-(arXiv 2402.02447, section on bucket-wise clipping). Neither changes a gradient whose parts are all within the limit.
-With gradient accumulation, d_r is the sum over the rank's parts. Where each of P parts is clipped by itself
-(`clip.parts`), every part contributes as a rank of its own does: R is replaced by R P. With loss scale S, buffers hold
-S d_r and limits are S times as large. Non-finite gradients stay non-finite: inf times 0 is NaN, and NaN spreads over
-the buffer, so every rank sees it after the reduction.
+one bucket at a time and has the same bound on the norm: B parts with norms of at most c / sqrt(B) make a whole with a
+norm of at most c (arXiv 2402.02447, section on bucket-wise clipping). Neither changes a gradient whose parts are all
+within the limit.
+
+With gradient accumulation, d_r is the sum over the rank's parts. If each of P parts is clipped separately
+(`clip.parts`), every part contributes like a rank of its own, and R P replaces R. With loss scale S, buffers hold S
+d_r, and limits are S times as large. Non-finite gradients stay non-finite: inf times 0 is NaN, which spreads over the
+buffer, so that every rank sees it after the reduction.
 """
 
 import torch
@@ -28,10 +30,10 @@ from bertbench.model.logical_tensors import gradients_of
 
 
 def contribution_limit(max_norm: float, contributions: int, buckets: int = 1, exponent: float = 0.5) -> float:
-    """Return the largest norm of one of the contributions to one of `buckets` buckets: c / (R B^e) for R of them.
+    """Return the largest norm of a contribution to one of `buckets` buckets: c / (R B^e) for R contributions.
 
-    A rank makes one contribution, or one for each part that is clipped by itself. Training takes e = 1/2, the root
-    above; `lab buckets` tries others.
+    A rank makes one contribution, or one for each part that is clipped separately. Training uses e = 1/2, the square
+    root above; `lab buckets` tries other exponents.
     """
     return max_norm / (contributions * buckets**exponent)
 
@@ -42,20 +44,20 @@ def after_coefficient(norm: Tensor, max_norm: float) -> Tensor:
 
 
 class GradientClip:
-    """Clip nothing: mode `none`. The other modes override what they do."""
+    """Clips nothing (mode `none`). The other modes override the methods in which they differ."""
 
     waits_for_all = False
-    """Whether it needs a rank's whole gradient before the reduction."""
+    """Whether clipping needs a rank's whole gradient before the reduction."""
 
     def contribution(self, buffers: list[Tensor]) -> Tensor | None:
-        """Return the factor on this rank's contribution, one bucket or all of them; None for 1."""
+        """Return the factor on this rank's contribution, which is one bucket or all of them; None means 1."""
         del buffers
         return None
 
     def reduced(self, norm: Tensor) -> tuple[Tensor | None, Tensor]:
-        """Return the factor that the optimizer must still apply, None for 1, and the share of decisions that clipped.
+        """Return the factor that the optimizer must still apply (None for 1), and the share of decisions that clipped.
 
-        `norm` is the reduced gradient's, without loss scale.
+        `norm` is the norm of the reduced gradient, without loss scale.
         """
         return None, torch.zeros_like(norm)
 
@@ -64,22 +66,22 @@ class GradientClip:
 
 
 class ClipAfter(GradientClip):
-    """Clip the reduced gradient."""
+    """Clips the reduced gradient."""
 
     def __init__(self, max_norm: float) -> None:
         self._max_norm = max_norm
 
     def reduced(self, norm: Tensor) -> tuple[Tensor | None, Tensor]:
-        """Return the factor by the norm of the sum; see `GradientClip`."""
+        """Return the factor that follows from the norm of the sum; see `GradientClip`."""
         clipped = (norm > self._max_norm).float()
         return after_coefficient(norm, self._max_norm), clipped
 
 
 class ClipContribution(GradientClip):
-    """Clip this rank's gradient before its sum: each bucket, or the whole."""
+    """Clips this rank's gradient before it is summed: each bucket, or the whole gradient."""
 
     def __init__(self, limit: float, scale: Scalar, waits_for_all: bool) -> None:
-        """Take the limit of a contribution's norm, and the loss scale, a tensor where it changes."""
+        """Take the limit on a contribution's norm, and the loss scale, which is a tensor if it changes."""
         self._limit = limit
         self._scale = scale
         self.waits_for_all = waits_for_all
@@ -87,7 +89,7 @@ class ClipContribution(GradientClip):
 
     @torch.no_grad()
     def contribution(self, buffers: list[Tensor]) -> Tensor | None:
-        """Return the factor by the norm of these buffers; see `GradientClip`."""
+        """Return the factor that follows from the norm of these buffers; see `GradientClip`."""
         norm = nn.utils.get_total_norm(buffers, foreach=True)
         limit = self._scale * self._limit
         self._decisions.append((norm > limit).float())
@@ -106,9 +108,9 @@ class ClipContribution(GradientClip):
 
 
 def make_clip(mode: ClipMode, max_norm: float, contributions: int, buckets: int, scale: Scalar = 1.0) -> GradientClip:
-    """Return the clipping of a mode, for gradients in `buckets` buckets whose loss is multiplied by `scale`.
+    """Return the clipping of a mode, for gradients in `buckets` buckets of a loss that is multiplied by `scale`.
 
-    `contributions` are those of all ranks: see `contribution_limit`.
+    `contributions` counts those of all ranks: see `contribution_limit`.
     """
     match mode:
         case "none":

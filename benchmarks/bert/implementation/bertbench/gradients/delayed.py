@@ -1,7 +1,8 @@
 """Delay gradients: step t applies the sum of step t - s, whose communication had s whole steps to finish.
 
-Every bucket has a ring of s + 1 buffers: the sum of step t starts in one while step t - s takes its sum from the next.
-The delay is fixed, so the result depends on the seed, not on the link's speed. schedule.py corrects the rate for it.
+Every bucket has a ring of s + 1 buffers: the sum of step t starts in one buffer while the sum of step t - s is read
+from the next. The delay is fixed, so the result depends on the seed and not on the speed of the link. schedule.py
+corrects the learning rate for the delay.
 """
 
 import torch
@@ -14,20 +15,20 @@ from bertbench.gradients.gradient_sum import ElementSum, GradientSum
 
 
 class DelayedSum(GradientSum):
-    """Start the sum of each bucket and return the sum of `delay_steps` steps ago in it, zeros at first."""
+    """Starts the sum of each bucket, and fills the bucket with the sum of `delay_steps` steps ago (first, zeros)."""
 
     def __init__(self, element_sum: ElementSum, delay_steps: int) -> None:
-        """Delay the sums of `element_sum`, which has its own options."""
+        """Delay the sums that `element_sum` computes."""
         self._sum = element_sum
         self._ring_size = delay_steps + 1
         self._step = 0
         self._rings: dict[int, list[Tensor]] = {}
         """Buffers by bucket: step t uses index t modulo their number."""
         self._waits: dict[tuple[int, int], Wait] = {}
-        """Sums in progress, by bucket and index."""
+        """The sums in progress, by bucket and index."""
 
     def begin(self, bucket: Bucket, factor: Tensor | None) -> None:
-        """Start the bucket's sum in the ring, and copy the oldest one into the bucket; see `GradientSum`."""
+        """Start the bucket's sum in the ring, and copy the oldest sum into the bucket; see `GradientSum`."""
         number = bucket.number
         newest = self._step % self._ring_size
         oldest = (newest + 1) % self._ring_size
@@ -38,18 +39,18 @@ class DelayedSum(GradientSum):
         bucket.gradients.copy_(self._arrived(number, oldest))
 
     def finish(self) -> None:
-        """End the step; later ones finish its sums."""
+        """End the step; later steps finish its sums."""
         self._step += 1
 
     def reset(self) -> None:
-        """Wait for sums in progress and drop them."""
+        """Wait for the sums in progress and discard them."""
         for number in self._rings:
             for index in range(self._ring_size):
                 self._arrived(number, index).zero_()
         self._step = 0
 
     def state(self) -> dict[str, Tensor]:
-        """Return the sums not applied yet, by bucket and age in steps; the same on every rank."""
+        """Return the sums that haven't been applied yet, by bucket and age in steps; the same on every rank."""
         return {
             f"delayed.{number}.{age}": self._arrived(number, (self._step - age) % self._ring_size)
             for number in self._rings

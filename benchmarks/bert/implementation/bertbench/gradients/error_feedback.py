@@ -1,14 +1,15 @@
 """Sum compressed gradients and carry the compression error into the next step: int8 in blocks, and top-k.
 
-With g_t a rank's gradient and e_t its error, a rank sends C(g_t + e_t) and keeps e_{t+1} = g_t + e_t - C(g_t + e_t)
-(Seide et al. 2014; Karimireddy et al. 2019). An all-reduce can't add compressed numbers on the way, so it is replaced:
+If g_t is a rank's gradient and e_t its error, the rank sends C(g_t + e_t) and keeps e_{t+1} = g_t + e_t - C(g_t + e_t)
+(Seide et al. 2014; Karimireddy et al. 2019). An all-reduce can't add up compressed numbers, so other collectives
+replace it:
 
-    int8     an all-to-all gives each rank its slice of all ranks' gradients; their sum, compressed again with its own
-             error, goes to all ranks
-    top-k    an all-gather gives all ranks each rank's largest elements with their places
+    int8     an all-to-all gives each rank its slice of all ranks' gradients; their sum, which is compressed again with
+             its own error, goes to all ranks
+    top-k    an all-gather gives all ranks each rank's largest elements with their positions
 
-The first exchange of a bucket overlaps the backward pass; `finish` does the rest in the buckets' order. Shapes: N
-elements of a bucket, R ranks, L elements of a slice, B blocks of a slice.
+The first exchange of a bucket overlaps the backward pass; `finish` does the rest in the order of the buckets.
+Shapes: N elements of a bucket, R ranks, L elements of a slice, B blocks of a slice.
 """
 
 import math
@@ -26,7 +27,7 @@ from bertbench.gradients.gradient_sum import GradientSum, SummedSizes
 _LARGEST = 127
 _BLOCK = 512  # elements that share a scale in int8
 _SCALE_BYTES = 4  # fp32
-_PLACED_BYTES = 4 + 4  # fp32 and its place
+_PLACED_BYTES = 4 + 4  # an fp32 number and its position
 
 
 class _Started(NamedTuple):
@@ -34,12 +35,12 @@ class _Started(NamedTuple):
 
     bucket: Bucket
     received: Tensor
-    """What arrives, once `work` is done."""
+    """The data that has arrived when `work` is done."""
     work: Any
 
 
 class ErrorFeedback(GradientSum):
-    """A compressed sum that carries what it left out: tensors by kind and bucket, zero at first."""
+    """A compressed sum that carries over what it left out, as tensors by kind and bucket, which are zero at first."""
 
     def __init__(self, options: Communication, exchange: Exchange) -> None:
         super().__init__(options, exchange)
@@ -54,14 +55,14 @@ class ErrorFeedback(GradientSum):
         return self._carried[kind, bucket.number]
 
     def _with_gradient(self, bucket: Bucket, elements: int, factor: Tensor | None) -> Tensor:
-        """Return a bucket's error, of at least its elements, with `factor` times the gradient added."""
+        """Return the sum of a bucket's error and `factor` times its gradient, in at least as many elements."""
         error = self._error("error", bucket, elements)
         contribution = bucket.gradients if factor is None else bucket.gradients * factor
         error[: bucket.gradients.numel()].add_(contribution)
         return error
 
     def _take_started(self) -> list[_Started]:
-        """Return the exchanges begun since the last call."""
+        """Return the exchanges that were started since the last call."""
         started = self._started
         self._started = []
         return started
@@ -72,16 +73,16 @@ class ErrorFeedback(GradientSum):
             tensor.zero_()
 
     def state(self) -> dict[str, Tensor]:
-        """Return this rank's errors: of its gradients, and in int8 of its slices of the sums."""
+        """Return this rank's errors: those of its gradients, and for int8 those of its slices of the sums."""
         return {f"{kind}.{self._rank}.{number}": tensor for (kind, number), tensor in self._carried.items()}
 
 
 class Int8Sum(ErrorFeedback):
-    """Sum buckets as 8-bit integers, with one fp32 scale for each block of 512."""
+    """Sums buckets as 8-bit integers, with one fp32 scale for each block of 512 elements."""
 
     @staticmethod
     def bytes_per_step(sizes: SummedSizes) -> int:
-        """Count a byte an element and a scale a block, for each rank's slice; see `GradientSum`."""
+        """Count one byte for each element and one scale for each block, in each rank's slice; see `GradientSum`."""
         slice_bytes = 0
         for elements in sizes.bucket_elements:
             length = int8_slice(elements, sizes.ranks)
@@ -100,7 +101,7 @@ class Int8Sum(ErrorFeedback):
         self._started.append(_Started(bucket, received, work))
 
     def finish(self) -> None:
-        """Sum this rank's slices, send the sums to all ranks, and wait for theirs; see `GradientSum`."""
+        """Sum this rank's slices, send the sums to all ranks, and wait for those of the others; see `GradientSum`."""
         all_started = self._take_started()
         gathers = []
         for started in all_started:
@@ -109,7 +110,7 @@ class Int8Sum(ErrorFeedback):
             slice_sum_L = self._error("slice_error", started.bucket, length)
             slice_sum_L += decoded_rows(started.received, length).sum(dim=0)
             message = encoded(slice_sum_L.view(1, -1))
-            slice_sum_L -= decoded_rows(message, length).reshape(-1)  # what the message leaves out is the next error
+            slice_sum_L -= decoded_rows(message, length).reshape(-1)  # the rest, not in the message, is the next error
             gathers.append(all_gather(started.received.view(-1), message.view(-1), async_op=True))
         for started, gather in zip(all_started, gathers, strict=True):
             gather.wait()
@@ -120,11 +121,11 @@ class Int8Sum(ErrorFeedback):
 
 
 class TopKSum(ErrorFeedback):
-    """Sum the largest `topk_share` of each rank's elements; the rest waits in the error until it is large enough."""
+    """Sums the largest `topk_share` of each rank's elements; others stay in the error until they are large enough."""
 
     @staticmethod
     def bytes_per_step(sizes: SummedSizes) -> int:
-        """Count each bucket's largest elements with their places; see `GradientSum`."""
+        """Count each bucket's largest elements and their positions; see `GradientSum`."""
         share = sizes.options.topk_share
         return _PLACED_BYTES * sum(topk_elements(elements, share) for elements in sizes.bucket_elements)
 
@@ -145,12 +146,12 @@ class TopKSum(ErrorFeedback):
             started.work.wait()
             gradients = started.bucket.gradients
             gradients.zero_()
-            for places, values in started.received:  # rank after rank: every rank adds in the same order
+            for places, values in started.received:  # in the order of ranks, which is the same on every rank
                 gradients.index_add_(0, places, values.view(gradients.dtype))
 
 
 def int8_slice(elements: int, ranks: int) -> int:
-    """Return the elements of each rank's slice of a bucket, which int8 sums there."""
+    """Return the number of elements in each rank's slice of a bucket, which the rank sums for int8."""
     return -(-elements // ranks)
 
 
@@ -160,10 +161,10 @@ def topk_elements(elements: int, share: float) -> int:
 
 
 def encoded(rows_RL: Tensor) -> Tensor:
-    """Return rows as bytes [R, L + 4 B]: a signed byte an element, then an fp32 scale a block.
+    """Return rows as bytes [R, L + 4 B]: a signed byte for each element, then an fp32 scale for each block.
 
-    A block's largest element becomes 127 or -127. A non-finite element makes its block's scale non-finite, and the
-    block NaN.
+    The largest element of a block becomes 127 or -127. If an element isn't finite, neither is its block's scale, and
+    the whole block becomes NaN.
     """
     rows, length = rows_RL.shape
     blocks_RBn = torch.nn.functional.pad(rows_RL, (0, -length % _BLOCK)).view(rows, -1, _BLOCK)
@@ -174,7 +175,7 @@ def encoded(rows_RL: Tensor) -> Tensor:
 
 
 def decoded_rows(message: Tensor, length: int) -> Tensor:
-    """Return the rows [R, L] that bytes encode, each of `length` elements."""
+    """Return the rows [R, L] that the bytes encode; each has `length` elements."""
     rows = message.shape[0]
     scales_RB = message[:, length:].clone(memory_format=torch.contiguous_format).view(torch.float32)
     codes_RL = message[:, :length].view(torch.int8).float()

@@ -1,6 +1,6 @@
 """Sum one flat buffer over the ranks in place: in full on every rank, or one slice per rank.
 
-A buffer is cut into `slices` equal slices, one a rank in their order.
+A buffer is divided into `slices` equal slices, one for each rank, in the order of ranks.
 """
 
 from collections.abc import Callable
@@ -15,48 +15,48 @@ from bertbench.distributed.collectives import all_gather, reduce_scatter
 from bertbench.distributed.shared_memory import SharedMemory
 
 Wait = Callable[[], object]
-"""Waits for the collective that was started; on CUDA the stream waits, not the host."""
+"""Waits for the collective that was started; on CUDA, the stream waits and the host doesn't."""
 
 
 def slice_of(buffer: Tensor, place: int, slices: int) -> Tensor:
-    """Return the slice of a buffer at `place`, on the same memory."""
+    """Return the slice of a buffer at `place`, as a view."""
     length = buffer.numel() // slices
     return buffer.narrow(0, place * length, length)
 
 
 class Exchange:
-    """Sum by one all-reduce: every rank owns the whole buffer. Other exchanges override what they do."""
+    """Sums by one all-reduce, so that every rank owns the whole buffer. Other exchanges override the methods."""
 
     slices = 1
-    """The slices of a buffer, whose elements are a multiple of them."""
+    """The number of slices in a buffer; the number of elements is a multiple of it."""
     place = 0
     """The index of this rank's own slice."""
 
     def sum(self, buffer: Tensor) -> Wait:
-        """Start summing over the ranks into this rank's slice; other slices become undefined."""
+        """Start to sum this rank's slice over all ranks; the other slices become undefined."""
         return _wait(distributed.all_reduce(buffer, async_op=True))
 
     def gather(self, buffer: Tensor) -> Wait:
-        """Start filling every slice with its owner's content."""
+        """Start to fill every slice with its owner's content."""
         del buffer
         return _nothing
 
 
 class SharedMemorySum(Exchange):
-    """Sum whole buffers at once in memory that the ranks of one machine share."""
+    """Sums whole buffers in memory that the ranks of one machine share."""
 
     def __init__(self, shared: SharedMemory) -> None:
         self._shared = shared
 
     def sum(self, buffer: Tensor) -> Wait:
-        """Sum before returning; see `Exchange`."""
+        """Sum, and return when the sum is complete; see `Exchange`."""
         with in_phase(ALL_REDUCE):
             self._shared.sum(buffer)
         return _nothing
 
 
 class ReduceScatter(Exchange):
-    """One collective over all ranks; each owns a slice."""
+    """Sums by one collective over all ranks, each of which owns a slice."""
 
     def __init__(self) -> None:
         self.slices = distributed.get_world_size()
@@ -72,14 +72,14 @@ class ReduceScatter(Exchange):
 
 
 class AllReduceByNode(Exchange):
-    """Scatter the sum within each node, sum across nodes, gather within nodes. Collective: it builds groups.
+    """Scatters the sum within each node, sums across nodes, gathers within nodes. Creation is collective.
 
-    For a buffer of n bytes, each of a node's L ranks sends n / L between nodes; a flat ring sends all of it. On CUDA
-    the stages run on a separate stream; gloo waits for each.
+    For a buffer of n bytes, each of the L ranks in a node sends n / L between nodes; in a flat ring, it would send n
+    bytes. On CUDA, the stages run on a separate stream; gloo waits for each stage.
     """
 
     def __init__(self, local_size: int) -> None:
-        """Take ranks numbered node by node, `local_size` each."""
+        """Make the groups; ranks are numbered node by node, and each node has `local_size` of them."""
         node, local_rank = divmod(distributed.get_rank(), local_size)
         self._local_rank = local_rank
         self._local_size = local_size
@@ -117,9 +117,9 @@ class AllReduceByNode(Exchange):
 
 
 def choose_exchange(sharded: bool, hierarchical: bool, local_size: int, shared: SharedMemory | None) -> Exchange:
-    """Return the exchange over all ranks, numbered node by node with `local_size` ranks each. Collective.
+    """Return the exchange over all ranks, which are numbered node by node, `local_size` on each. Collective.
 
-    `shared` is the memory in which ranks sum whole buffers, None for torch's collectives.
+    `shared` is the memory in which ranks sum whole buffers; None means torch's collectives.
     """
     if sharded:
         return ReduceScatter()

@@ -1,8 +1,8 @@
-"""Sum buckets of gradients over the ranks: the interface, the sums of every element, and the registry of all sums.
+"""Sum buckets of gradients over the ranks: the interface, the sums of every element, and a registry of all kinds.
 
-`begin` starts a bucket's sum during the backward pass, `finish` completes all of them. It is a sum, not torch's DDP's
-mean: see clip.py. Compressed sums stand in error_feedback.py and powersgd.py, delayed ones in delayed.py: a new one
-adds a class and an entry of the registry; a run loads only its own.
+`begin` starts a bucket's sum during the backward pass, and `finish` completes all sums. They are sums and not means as
+in torch's DDP: see clip.py. Compressed sums are in error_feedback.py and powersgd.py, delayed sums in delayed.py. A new
+kind needs a class and an entry in the registry. A run loads only the kind that it uses.
 """
 
 from collections.abc import Sequence
@@ -18,13 +18,13 @@ from bertbench.gradients.exchange import Exchange, Wait, slice_of
 
 
 class SummedSizes(NamedTuple):
-    """What decides how many bytes one rank contributes to a step's sums."""
+    """The sizes that determine how many bytes one rank contributes to a step's sums."""
 
     options: Communication
     shapes: Sequence[Sequence[int]]
-    """Shapes of all parameters."""
+    """The shapes of all parameters."""
     bucket_elements: Sequence[int]
-    """Elements of each bucket."""
+    """The number of elements in each bucket."""
     ranks: int
 
 
@@ -32,7 +32,7 @@ class GradientSum:
     """Sums buckets over the ranks; this class keeps no state between steps."""
 
     def __init__(self, options: Communication, exchange: Exchange) -> None:
-        """Take the options of every sum, and the exchange that carries sums of every element."""
+        """Take the options for sums, and the exchange that carries sums of every element."""
         self._options = options
         self._exchange = exchange
 
@@ -46,7 +46,7 @@ class GradientSum:
         raise NotImplementedError
 
     def finish(self) -> None:
-        """Complete the sums begun since the last call, in their order."""
+        """Complete the sums that were begun since the last call, in the same order."""
 
     def reset(self) -> None:
         """Forget the state of earlier steps; call it after a warm-up and before the process group ends."""
@@ -57,7 +57,7 @@ class GradientSum:
 
 
 class OwnGradient(GradientSum):
-    """Estimate the sum without communication: this rank's own gradient times the number of ranks."""
+    """Estimates the sum without communication, by this rank's own gradient times the number of ranks."""
 
     def begin(self, bucket: Bucket, factor: Tensor | None) -> None:
         """Multiply by the number of ranks; see `GradientSum`."""
@@ -65,7 +65,7 @@ class OwnGradient(GradientSum):
 
 
 class ElementSum(GradientSum):
-    """Sum every element in the gradients' own format; the result is where the exchange leaves it."""
+    """Sums every element in the gradients' own format; the exchange determines where the result is."""
 
     def __init__(self, options: Communication, exchange: Exchange) -> None:
         super().__init__(options, exchange)
@@ -83,17 +83,18 @@ class ElementSum(GradientSum):
             wait()
 
     def start(self, number: int, buffer: Tensor, factor: Tensor | None) -> Wait:
-        """Start the sum of a buffer in place; buffers that are on their way at once need different numbers."""
+        """Start the sum of a buffer in place; buffers that are summed at the same time need different numbers."""
         del number
         return self._exchange.sum(scale_in_place(buffer, factor))
 
 
 class HalfSum(ElementSum):
-    """Sum every element in half the bytes.
+    """Sums every element in half the bytes.
 
-    fp16 is divided by the number of ranks first, so that sums stay in range, like torch's fp16 hook; torch's bf16 hook
-    refuses gloo. It moves 6 bytes a parameter before the sum, and 6 after it: 1.4 ms of BERT-Large's step on an H100
-    (computed). With a sharded optimizer, those after it are a rank's slice alone, 0.8 ms in all on eight GPUs.
+    For fp16, gradients are first divided by the number of ranks so that sums stay in range, as in torch's fp16 hook.
+    For bf16, torch's hook can't be used because it refuses gloo. Conversion moves 6 bytes for each parameter before the
+    sum and 6 after it: 1.4 ms of BERT-Large's step on an H100 (computed). With a sharded optimizer, only a rank's slice
+    is converted back, which makes 0.8 ms in all on eight GPUs.
     """
 
     def __init__(self, options: Communication, exchange: Exchange) -> None:
@@ -104,7 +105,7 @@ class HalfSum(ElementSum):
         else:
             self._format = torch.bfloat16
             self._divisor = 1
-        # kept between steps: torch's watchdog frees a collective's buffer late
+        # kept between steps, because torch's watchdog frees a collective's buffer late
         self._halves: dict[int, Tensor] = {}
 
     @staticmethod
@@ -113,7 +114,7 @@ class HalfSum(ElementSum):
         return GradientSum.bytes_per_step(sizes) // 2
 
     def start(self, number: int, buffer: Tensor, factor: Tensor | None) -> Wait:
-        """Round once, since clipping needs no pass of its own, and start the sum; see `ElementSum`."""
+        """Round in the same pass in which clipping is applied, and start the sum; see `ElementSum`."""
         half = self._half_of(number, buffer)
         if factor is None:
             torch.div(buffer, self._divisor, out=half)
@@ -129,7 +130,7 @@ class HalfSum(ElementSum):
         return half
 
     def _restoring(self, wait: Wait, buffer: Tensor, half: Tensor) -> Wait:
-        """Return what waits for the sum in `half` and writes it to the buffer."""
+        """Return a function that waits for the sum in `half` and writes it to the buffer."""
         my_slice = slice_of(buffer, self._exchange.place, self._exchange.slices)
         my_half = slice_of(half, self._exchange.place, self._exchange.slices)
 
@@ -143,14 +144,14 @@ class HalfSum(ElementSum):
 
 
 class KeptHalfSum(HalfSum):
-    """Leave the sum in bf16, for a norm and an optimizer that read it there: 10 bytes a parameter less to move."""
+    """Leaves the sum in bf16, where the norm and the optimizer read it; this moves 10 bytes less for each parameter."""
 
     def __init__(self, options: Communication, exchange: Exchange, buckets: Buckets) -> None:
-        """Take the buckets, whose gradients in fp32 the sum leaves as they are."""
+        """Take the buckets; the sum doesn't change their fp32 gradients."""
         super().__init__(options, exchange)
-        assert options.compression == "bf16", "fp16 sums of divided gradients are still to be multiplied"
+        assert options.compression == "bf16", "sums in fp16 must be multiplied by the number of ranks"
         self.summed: dict[Tensor, Tensor] = {}
-        """The part of each parameter in the sums, by parameter."""
+        """For each parameter, its part of the sums."""
         for bucket in buckets.all:
             half = self._half_of(bucket.number, bucket.gradients)
             self.summed.update(zip(bucket.parameters, bucket.views_of(half), strict=True))
@@ -161,12 +162,12 @@ class KeptHalfSum(HalfSum):
 
 
 def scale_in_place(buffer: Tensor, factor: Tensor | None) -> Tensor:
-    """Multiply a buffer in place by a factor, None for 1, and return it."""
+    """Multiply a buffer in place by a factor (None means 1), and return it."""
     return buffer if factor is None else buffer.mul_(factor)
 
 
 ELEMENT_SUMS: dict[Compression, type[ElementSum]] = {"none": ElementSum, "fp16": HalfSum, "bf16": HalfSum}
-"""Those that send every element, so that any exchange can carry them."""
+"""The sums that send every element, so that any exchange can carry them."""
 _OTHER_SUMS: dict[Compression, str] = {
     "int8": "bertbench.gradients.error_feedback:Int8Sum",
     "topk": "bertbench.gradients.error_feedback:TopKSum",
@@ -175,7 +176,7 @@ _OTHER_SUMS: dict[Compression, str] = {
 
 
 def sum_class(compression: Compression) -> type[GradientSum]:
-    """Return the class of a compression's sum."""
+    """Return the class that sums with a compression."""
     if compression in ELEMENT_SUMS:
         return ELEMENT_SUMS[compression]
     compressed_sum: type[GradientSum] = resolve_name(_OTHER_SUMS[compression])
@@ -189,9 +190,10 @@ def bytes_per_step(
     ranks: int,
     sync: Sync = Sync(),  # noqa: B008 - immutable
 ) -> int:
-    """Return the bytes that one rank contributes to a step's sums of buckets of these elements.
+    """Return the bytes that one rank contributes to a step's sums of buckets with these numbers of elements.
 
-    Ranks that train alone send weights instead of gradients, spread over the outer interval.
+    Ranks that train independently send weights instead of gradients; their bytes are spread over the steps between two
+    outer steps.
     """
     if sync.outer is not None:
         return -(-GRADIENT_BYTES * sum(bucket_elements) // sync.every_steps)

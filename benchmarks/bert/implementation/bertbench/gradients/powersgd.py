@@ -1,4 +1,4 @@
-"""Sum low-rank factors of gradient matrices: torch's PowerSGD hook (Vogels et al. 2019) on our buckets."""
+"""Sum low-rank factors of gradient matrices, by torch's PowerSGD hook (Vogels et al. 2019) on our buckets."""
 
 import math
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ _LEAST_SAVING = 2  # torch's hook compresses a tensor only if its factors take l
 
 
 class PowerSgdSum(GradientSum):
-    """Send low-rank factors, and add their error to the next step's gradient.
+    """Sends low-rank factors, and adds their error to the next step's gradient.
 
     torch's hook waits for the device when it decompresses.
     """
@@ -30,12 +30,12 @@ class PowerSgdSum(GradientSum):
 
     @staticmethod
     def bytes_per_step(sizes: SummedSizes) -> int:
-        """Count the elements of the factors, which are sent once PowerSGD has started; see `GradientSum`."""
+        """Count the elements of the factors, which are sent after PowerSGD has started; see `GradientSum`."""
         rank = sizes.options.powersgd_rank
         return GRADIENT_BYTES * sum(_sent_elements(shape, rank) for shape in sizes.shapes)
 
     def begin(self, bucket: Bucket, factor: Tensor | None) -> None:
-        """Start torch's hook on the bucket, whose sum becomes an approximation; see `GradientSum`."""
+        """Start torch's hook on the bucket, whose sum will be an approximation; see `GradientSum`."""
         scale_in_place(bucket.gradients, factor)
         grad_bucket: Any = SimpleNamespace(  # the part of torch's GradBucket that its hook uses
             index=lambda: bucket.number,
@@ -49,7 +49,7 @@ class PowerSgdSum(GradientSum):
         self._started.append((bucket, mean))
 
     def finish(self) -> None:
-        """Wait for the means and multiply them to sums; see `GradientSum`."""
+        """Wait for the means and multiply them by the number of ranks; see `GradientSum`."""
         self._state.maybe_increase_iter(SimpleNamespace(is_last=lambda: True))
         for bucket, mean in self._started:
             mean.wait()
@@ -62,14 +62,14 @@ class PowerSgdSum(GradientSum):
             distributed.group.WORLD,
             matrix_approximation_rank=self._options.powersgd_rank,
             start_powerSGD_iter=self._options.powersgd_start_step,
-            orthogonalization_epsilon=1e-8,  # an unused embedding's gradient of zeros would give NaN
+            orthogonalization_epsilon=1e-8,  # without it, the zero gradient of an unused embedding would result in NaN
         )
 
 
 def _sent_elements(shape: Sequence[int], rank: int) -> int:
-    """Count what is sent of an n x m matrix: its factors, n x r and r x m, or all of it where they save too little.
+    """Count the elements that are sent of an n x m matrix: factors n x r and r x m, or all if factors save too little.
 
-    Further dimensions count into m.
+    Further dimensions are part of m.
     """
     elements = math.prod(shape)
     rows = shape[0]

@@ -1,10 +1,10 @@
-"""Reduce gradients behind the backward pass: as soon as a bucket is full, clip it and start its sum over the ranks.
+"""Reduce gradients during the backward pass: as soon as a bucket is full, clip it and start its sum over the ranks.
 
-    backward   a bucket is full -> take its gradients in -> clip (clip.py) -> begin its sum (gradient_sum.py)
-    finish     wait for the sums; the norm of the reduced gradient, and what clipping is left to the optimizer
+    backward   a bucket is full -> copy its gradients into it -> clip (clip.py) -> begin its sum (gradient_sum.py)
+    finish     wait for the sums; compute the norm of the reduced gradient, and how the optimizer must still clip
 
-One path for every device and every owner of the result: the whole gradient on every rank, or a slice on each
-(exchange.py). Nothing is read back from the device.
+The path is the same for every device, and whether every rank gets the whole gradient or only its slice (exchange.py).
+Nothing is read back from the device.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,23 +25,23 @@ class Reduced(NamedTuple):
     """The result of a step's reduction, on the device."""
 
     norm: Tensor
-    """Norm of the reduced gradient, without loss scale."""
+    """The norm of the reduced gradient, without loss scale."""
     factor: Tensor | None
-    """Factor by which the optimizer still clips; None for 1."""
+    """The factor by which the optimizer must still clip; None means 1."""
     clipped: Tensor
-    """Share of this rank's clipping decisions that reduced a gradient."""
+    """The share of this rank's clipping decisions that reduced a gradient."""
 
 
 class Reducer:
-    """Reduces the gradients of one rank's model, or of its part of one."""
+    """Reduces the gradients of one rank's model, or of its part of the model."""
 
     def __init__(self, parameters: Sequence[nn.Parameter], elements: Iterable[int]) -> None:
         self._parameters = parameters
         self.elements = tuple(elements)
-        """Elements of each bucket, in the order of reduction."""
+        """The number of elements in each bucket, in the order of reduction."""
 
     def accumulating(self, last: bool) -> AbstractContextManager[None]:
-        """Return a context for a backward pass that only adds to the gradients, unless it is a step's last."""
+        """Return a context for a backward pass that only adds to the gradients, unless it is the step's last one."""
         del last
         return nullcontext()
 
@@ -50,12 +50,12 @@ class Reducer:
         raise NotImplementedError
 
     def drop(self) -> None:
-        """Drop the gradients: a new one is copied into its bucket, an old one would be zeroed, read and added to."""
+        """Drop the gradients: new gradients are then copied into buckets, instead of being added to zeroed old ones."""
         for parameter in self._parameters:
             parameter.grad = None
 
     def state(self) -> dict[str, Tensor]:
-        """Return the tensors in memory on which later reductions depend."""
+        """Return the tensors on which later reductions depend; no copies."""
         return {}
 
     def reset(self) -> None:
@@ -63,13 +63,14 @@ class Reducer:
 
 
 class BucketCountdown:
-    """Count the gradients of each bucket and call `ready` with the number of each full bucket, in order.
+    """Counts the gradients of each bucket, and calls `ready` with the number of each full bucket, in order.
 
-    The order is that of the buckets, even if gradients arrive in another: collectives must match on all ranks.
+    The order is that of the buckets, even if gradients are computed in another order, because collectives must match on
+    all ranks.
     """
 
     def __init__(self, counts: Sequence[int], ready: Callable[[int], None]) -> None:
-        """Expect `counts` gradients of each bucket in a step."""
+        """Expect, in each step, `counts[b]` gradients of bucket b."""
         self._counts = counts
         self._ready = ready
         self._paused = False
@@ -81,12 +82,12 @@ class BucketCountdown:
         self._next = 0
 
     def end_step(self) -> None:
-        """Check that every bucket was filled exactly once since the step began."""
+        """Check that every bucket has been filled exactly once since the step began."""
         assert not any(self._missing), "every trained parameter takes part in every step"
         self.begin_step()
 
     def watch(self, number: int, parameters: Iterable[nn.Parameter]) -> None:
-        """Count every gradient of these parameters as one of bucket `number`."""
+        """Count each gradient of these parameters for bucket `number`."""
 
         def count(_: Tensor) -> None:
             self.arrive(number)
@@ -106,7 +107,7 @@ class BucketCountdown:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Count nothing inside the context."""
+        """Count nothing within the context."""
         self._paused = True
         try:
             yield
@@ -126,9 +127,9 @@ class GradientReducer(Reducer):
         scale: Scalar = 1.0,
         in_place: bool = False,
     ) -> None:
-        """Watch the buckets' parameters; `scale` is the factor on the loss, a tensor where it changes.
+        """Watch the parameters of the buckets; `scale` is the factor on the loss, a tensor if it changes.
 
-        `in_place`: `drop` zeroes gradients where they are, for recorded backward passes that add to them.
+        With `in_place`, `drop` zeroes gradients in place, for recorded backward passes that add to them.
         """
         super().__init__(buckets.parameters, (bucket.elements for bucket in buckets.all))
         self._buckets = buckets
@@ -142,11 +143,11 @@ class GradientReducer(Reducer):
             self._countdown.watch(bucket.number, bucket.parameters)
 
     def accumulating(self, last: bool) -> AbstractContextManager[None]:
-        """Return a context in which full buckets start no sum, unless `last`; see `Reducer`."""
+        """Return a context in which full buckets don't start a sum, unless `last`; see `Reducer`."""
         return nullcontext() if last else self._countdown.paused()
 
     def finish(self) -> Reduced:
-        """Wait for the buckets' sums, and start them first if clipping needs all buckets; see `Reducer`."""
+        """Wait for the sums of the buckets; start them first if clipping needs all buckets; see `Reducer`."""
         self._countdown.end_step()
         if self._clip.waits_for_all:
             factor = self._clip.contribution([bucket.gradients for bucket in self._buckets.all])
@@ -159,7 +160,7 @@ class GradientReducer(Reducer):
         return Reduced(norm, factor_left, clipped)
 
     def drop(self) -> None:
-        """Zero the gradients if they stay in place, else drop them; see `Reducer`."""
+        """Zero the gradients if they must stay in place, otherwise drop them; see `Reducer`."""
         if self._in_place:
             torch._foreach_zero_([bucket.gradients for bucket in self._buckets.all])
         else:
@@ -186,9 +187,10 @@ class GradientReducer(Reducer):
 
 
 class PartwiseReducer(GradientReducer):
-    """Clips the gradient of every part of an accumulated batch by itself, and adds up the clipped parts.
+    """Clips the gradient of each part of an accumulated batch separately, and adds up the clipped parts.
 
-    The sum over the ranks starts during the last part's backward pass. Clipped parts take 4 bytes a parameter more.
+    The sum over the ranks starts during the last part's backward pass. Clipped parts need 4 more bytes for each
+    parameter.
     """
 
     def __init__(
@@ -204,7 +206,7 @@ class PartwiseReducer(GradientReducer):
 
     @contextmanager
     def accumulating(self, last: bool) -> Iterator[None]:
-        """Return a context that clips the gradient of its backward pass at its end, unless `last`; see `Reducer`."""
+        """Return a context that, unless `last`, clips the gradient of the backward pass at its end; see `Reducer`."""
         with super().accumulating(last):
             yield
         if not last:

@@ -3,11 +3,11 @@
     backward   a bucket is full -> clip it -> reduce-scatter: this rank's slice of the sum      (reducer.py)
     update     moments and weights of this rank's slices; one all-reduce of the norms in LAMB   (norms_over_slices)
     forward    all-gather of a bucket's weights, started after the update; the first module that reads them waits.
-               A recorded step starts it at its own begin: a graph must finish what it starts
+               A recorded step starts it at its own beginning, because a graph must finish what it starts
 
-Each link carries (R - 1) / R of the gradients and of the weights, together as much as an all-reduce of the gradients.
-Trust ratios use the norms of whole logical tensors. Snapshots store moments with the names and shapes of whole tensors,
-so they fit any number of ranks.
+Each link carries (R - 1) / R of the gradients and of the weights, which is together as much as an all-reduce of the
+gradients. Trust ratios use the norms of whole logical tensors. Snapshots store moments with the names and shapes of
+whole tensors, so that they fit any number of ranks.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,9 +30,9 @@ class _Segment(NamedTuple):
 
     parameter: nn.Parameter
     part: int
-    """Number of the logical tensor within the parameter."""
+    """The index of the logical tensor within the parameter."""
     start: int
-    """First element in the flat logical tensor."""
+    """The first element, in the flat logical tensor."""
 
 
 class _Span(NamedTuple):
@@ -47,13 +47,13 @@ class _Span(NamedTuple):
 class LogicalSlices(LogicalTensors):
     """This rank's segments of some parameters.
 
-    `fused` gives the number of logical tensors that a parameter stacks along its first dimension, if more than one.
+    `fused` holds the number of logical tensors that a parameter stacks along its first dimension, if more than one.
     """
 
     def __init__(self, buckets: Buckets, parameters: Sequence[nn.Parameter], fused: Mapping[Tensor, int]) -> None:
         self._counts = {parameter: fused.get(parameter, 1) for parameter in parameters}
         self.tensors = sum(self._counts.values())
-        """Number of logical tensors of all the parameters, over all ranks."""
+        """The number of logical tensors of all the parameters, on all ranks."""
         self.weights = []
         self._gradients = []
         self._segments: list[_Segment] = []
@@ -71,7 +71,7 @@ class LogicalSlices(LogicalTensors):
                     self._segments.append(_Segment(span.parameter, span.part, begin - span.begin))
         first_numbers = dict(zip(self._counts, accumulate(self._counts.values(), initial=0), strict=False))
         self.numbers = [first_numbers[segment.parameter] + segment.part for segment in self._segments]
-        """Number of each segment's logical tensor among those of all the parameters; each occurs once."""
+        """For each segment, the index of its logical tensor among those of all the parameters; each occurs once."""
 
     def _logical_spans(self, bucket: Bucket) -> Iterator[_Span]:
         """Yield the place of each logical tensor in a bucket."""
@@ -87,7 +87,7 @@ class LogicalSlices(LogicalTensors):
         return list(self._gradients)
 
     def by_name(self, names: Mapping[Tensor, str], flat: Sequence[Tensor]) -> dict[str, Tensor]:
-        """Return tensors that match `weights`, each as this rank's part of a tensor of the logical one's size."""
+        """Return tensors that match `weights`, each as this rank's part of a whole logical tensor."""
         tensors: dict[str, Tensor] = {}
         for segment, tensor in zip(self._segments, flat, strict=True):
             parameter = segment.parameter
@@ -99,7 +99,7 @@ class LogicalSlices(LogicalTensors):
 
 
 class SlicedWeights(ModelWeights):
-    """Weights in buckets; every rank updates its slices, and each module waits for its weights before it runs."""
+    """Weights in buckets. Every rank updates its slices, and each module waits for its weights before it runs."""
 
     def __init__(self, model: nn.Module, buckets: Buckets, exchange: Exchange) -> None:
         super().__init__()
@@ -128,13 +128,14 @@ class SlicedWeights(ModelWeights):
 
 
 class LateWeights(SlicedWeights):
-    """Sliced weights that the next step gathers, behind its forward pass, and all that read them earlier.
+    """Sliced weights that the next step gathers during its forward pass, or that are gathered earlier if needed.
 
-    A recorded step that gathered at its end would wait for all of it: 3.3 ms for BERT-Large on eight H100 (computed).
-    At the begin of the next one, the embeddings' bucket alone is waited for.
-    The gathers stay in fp32: in 16 bits, embeddings, biases and LayerNorms, which compute in fp32, would differ
-    between a slice's owner and the other ranks, and evaluations and snapshots would need a second gather. Half the
-    bytes would save a quarter of a millisecond, since only one bucket in six is waited for.
+    If a recorded step gathered weights at its end, it would wait for all of them: 3.3 ms for BERT-Large on eight H100
+    (computed). At the beginning of the next step, only the embeddings' bucket must be waited for.
+
+    The gathers are in fp32. In 16 bits, embeddings, biases and LayerNorms, which compute in fp32, would differ between
+    the owner of a slice and the other ranks, and evaluations and snapshots would need a second gather. Half of the
+    bytes would save only a quarter of a millisecond, because one bucket in six is waited for.
     """
 
     def __init__(self, model: nn.Module, buckets: Buckets, exchange: Exchange) -> None:
@@ -142,24 +143,24 @@ class LateWeights(SlicedWeights):
         self._are_late = False
 
     def ready(self) -> None:
-        """Gather weights that no step has gathered yet, and wait for them. Collective; see `ModelWeights`."""
+        """Gather the weights that no step has gathered yet, and wait for them. Collective; see `ModelWeights`."""
         if self._are_late:
             self.begin_step()
         super().ready()
 
     def publish(self) -> None:
-        """Leave the gathers to the next step; a replay needs this call after it. See `ModelWeights`."""
+        """Leave the gathers to the next step; must be called after each replay. See `ModelWeights`."""
         self._are_late = True
 
     def begin_step(self) -> None:
-        """Start gathering each bucket's weights, even if they are here: a recording does the same in every step."""
+        """Start to gather each bucket's weights, even if they have arrived: a recording does the same in every step."""
         self._are_late = False
         self._gather()
 
 
 def sliced_norm(slices: Sequence[Tensor]) -> Tensor:
     """Return the norm of a gradient on the device, given this rank's slices. Collective."""
-    # in fp64 the square of a scaled norm stays in range
+    # in fp64, the square of a scaled norm stays in range
     square = nn.utils.get_total_norm(slices, foreach=True).double().square()
     with in_phase(ALL_REDUCE):
         distributed.all_reduce(square)
@@ -167,9 +168,9 @@ def sliced_norm(slices: Sequence[Tensor]) -> Tensor:
 
 
 def norms_over_slices(buckets: Buckets, fused: Mapping[Tensor, int]) -> Callable[[Tensor], Tensor]:
-    """Return a collective function: norms of this rank's segments of matrices in, of whole logical tensors out.
+    """Return a collective function: norms of this rank's segments of matrices in, norms of whole logical tensors out.
 
-    Both are [2, segments]; a rank that holds no matrix takes part with none.
+    Both are [2, segments]; a rank that holds no matrix calls it with no segments.
     """
     matrices, _ = matrices_and_vectors(buckets.parameters)
     slices = LogicalSlices(buckets, matrices, fused)
@@ -187,9 +188,9 @@ def norms_over_slices(buckets: Buckets, fused: Mapping[Tensor, int]) -> Callable
 
 
 def _wait_before_forward(model: nn.Module, buckets: Sequence[Bucket], wait: Callable[..., None]) -> None:
-    """Make every outermost called module wait for the buckets of its parameters.
+    """Make every outermost module that is called wait for the buckets of its parameters.
 
-    A list of modules, such as the encoder's layers, is never called itself: its children are.
+    A list of modules, such as the encoder's layers, is never called itself; its children are.
     """
     numbers = {parameter: bucket.number for bucket in buckets for parameter in bucket.parameters}
     for child in model.children():

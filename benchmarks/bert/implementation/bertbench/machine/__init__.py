@@ -1,1 +1,1 @@
-"""Describe the machine at hand: processor, GPUs, meters, versions, and its fastest arithmetic."""
+"""Describe this machine: processor, GPUs, meters and versions, and its fastest arithmetic."""

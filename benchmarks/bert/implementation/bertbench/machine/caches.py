@@ -9,9 +9,10 @@ _DROP_CACHES = Path("/proc/sys/vm/drop_caches")
 
 
 def clear_caches(world: World, asked: bool) -> list[bool]:
-    """Return whether each node dropped its page cache: by run.sub or run_with_docker.sh, or if `asked` now. Collective.
+    """Return, for each node, whether its page cache was dropped.
 
-    Dropping needs root on Linux.
+    run.sub or run_with_docker.sh may have dropped it before; if `asked`, drop it now, which needs root on Linux.
+    Collective.
     """
     cleared = None
     if world.ranks.local_rank == 0:

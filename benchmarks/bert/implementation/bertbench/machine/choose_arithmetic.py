@@ -1,7 +1,8 @@
 """Choose the number format and library of a run's matrix products by measurement.
 
-Whether MKL or oneDNN, float32 or bfloat16 is faster depends on the processor. All ranks measure at once, as they will
-compute, add up their seconds and make one choice; a cache keeps it for later runs on the same kind of machine.
+Whether MKL or oneDNN, float32 or bfloat16 is faster depends on the processor. All ranks measure at the same time,
+because they will also compute at the same time. They add up their seconds and make one choice. A cache keeps the choice
+for later runs on the same kind of machine.
 """
 
 import time
@@ -28,7 +29,7 @@ from bertbench.model.options import CompileMode, PrecisionName, ResidualName, un
 from bertbench.model.products import Agree, Shape, fastest_products, layer_shapes
 from bertbench.model.sequences import Sequences
 
-_TOKENS = 1024  # per measurement: more take longer and give the same choice
+_TOKENS = 1024  # per measurement; more tokens take longer and lead to the same choice
 _ROUNDS = 3
 _CLEARLY = 0.9  # share of float32's time below which bfloat16 is worth its rounding
 
@@ -44,14 +45,14 @@ class Arithmetic:
     """Libraries by layer shape [features out, features in]; other layers use torch's."""
     source: str
     compile: CompileMode | None = None
-    """The mode of torch.compile; None leaves it to the system file, as `impl` does the optimizer's kernels."""
+    """The mode of torch.compile; None leaves the choice to the system file. `impl` does the same for the optimizer."""
     impl: Implementation | None = None
     residual: ResidualName | None = None
     """The format of the hidden states between layers; None leaves it to the system file."""
     checked: tuple[str, ...] = ()
     """Fast paths that were checked (training/self_check.py)."""
     refused: tuple[str, ...] = ()
-    """Those that failed, each with the reason and what is used instead."""
+    """Fast paths that failed their check, each with the reason and what is used instead."""
 
     def applied(self, system: System) -> System:
         """Return the system with these choices."""
@@ -67,7 +68,7 @@ class Arithmetic:
         return system.model_copy(update=sections)
 
     def text(self) -> str:
-        """Return all of it in a line, and a line for each refused path."""
+        """Return one line that describes the choice, followed by a line for each refused fast path."""
         by_onednn = sum(library == "onednn" for _, products in self.products for library in products)
         libraries = f"{by_onednn} of {3 * len(self.products)} matmuls by oneDNN" if self.products else "torch matmul"
         checked = f"; fast paths verified: {', '.join(self.checked)}" if self.checked else ""
@@ -102,9 +103,9 @@ class Arithmetic:
 def choose_arithmetic(system: System, world: World, resumed: Path | None) -> Arithmetic:
     """Return the same choice on every rank, measured now or by an earlier run on the same kind of machine.
 
-    Nothing in it is open: every `auto` of precision, products, torch.compile, optimizer kernels and the residual's
-    format is resolved here.
-    `resumed` is rank 0's record of a run that resumes: it keeps its first choice, so that it continues bit for bit.
+    The choice resolves every `auto`: precision, products, torch.compile, optimizer kernels and the residual's format.
+    `resumed` is rank 0's record of the run that is being resumed. Such a run keeps its first choice, so that it
+    continues bit for bit.
     """
     cache = cache_folder() / "arithmetic.json"
     key = _key(system, world)

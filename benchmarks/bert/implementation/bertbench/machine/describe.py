@@ -1,7 +1,8 @@
 """Describe this machine in MLPerf's 33 fields, and compare it with a system file.
 
-The facts come from /proc, /sys and NVIDIA's management library. Fields that need root (memory modules), that depend on
-where a run's data lie (storage) or that no machine reports (cooling, topology, submitter) stay blank.
+The facts come from /proc, /sys and NVIDIA's management library. Some fields stay blank: those that only root can read
+(memory modules), those that depend on where a run's data is stored (storage), and those that no machine reports
+(cooling, topology, submitter).
 """
 
 import os
@@ -31,9 +32,9 @@ def describe() -> dict[str, str]:
 
 
 def hardware_differences(promised: Hardware) -> list[str]:
-    """Return where this node contradicts its system file, a line each.
+    """Return a line for each difference between this node and its system file.
 
-    Raises RunError if there are fewer GPUs than promised: the run couldn't match its file.
+    Raises RunError if the node has fewer GPUs than the file states: the run couldn't match its file.
     """
     present = {**_processors(), **accelerators()}
     said = promised.description()
@@ -60,7 +61,7 @@ _COMPARED = {
 
 
 def _alike(first: str, second: str) -> bool:
-    """Return whether two names match: one may add to the other, such as `64-Core Processor` or a wattage."""
+    """Return whether two names match. One may contain more words, such as `64-Core Processor` or a wattage."""
     first = first.lower()
     second = second.lower()
     if first.isdigit() or second.isdigit():
@@ -99,7 +100,7 @@ def _memory_and_network() -> dict[str, str]:
 
 
 def _network_ports() -> Iterable[str]:
-    """Yield the kind and the rate of each port that the kernel states them of."""
+    """Yield the kind and the rate of each network port for which the kernel states both."""
     for port in sorted((_SYS / "class/infiniband").glob("*/ports/*")):
         rate = _read(port / "rate")
         if rate:
@@ -111,7 +112,10 @@ def _network_ports() -> Iterable[str]:
 
 
 def accelerators() -> dict[str, str]:
-    """Return the fields of GPUs, empty where the driver has no answer; none without an NVIDIA driver."""
+    """Return the fields that describe GPUs; a field is empty where the driver doesn't report it.
+
+    Without an NVIDIA driver there are no fields.
+    """
     gpus = nvidia_gpus()
     if not gpus:
         return {}

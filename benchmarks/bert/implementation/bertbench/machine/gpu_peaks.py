@@ -1,8 +1,9 @@
-"""State the dense peak of NVIDIA's data-center GPUs, in TFLOP/s by number format: the one table of the project.
+"""State the dense peak of NVIDIA's data-center GPUs in TFLOP/s, by number format. The project has no other such table.
 
-From NVIDIA's data sheets (nvidia.com/en-us/data-center) of each product, without sparsity: where a sheet states only
-the sparse rate of tensor cores, half of it. `fp32` is the rate outside tensor cores, `tf32` that of float32 operands
-rounded for tensor cores. A GPU that isn't here has no known peak; a part of one (MIG) has none either.
+The rates come from NVIDIA's data sheet of each product (nvidia.com/en-us/data-center) and are without sparsity. Where a
+sheet states only the sparse rate of tensor cores, the table has half of it. `fp32` is the rate outside tensor cores;
+`tf32` is the rate of float32 operands that are rounded for tensor cores. A GPU that isn't in the table has no known
+peak, and neither has a part of a GPU (MIG).
 """
 
 import re
@@ -31,12 +32,12 @@ DENSE_TFLOPS: dict[str, dict[str, float]] = {
     "V100": {"fp32": 15.7, "fp16": 125.0},
     "T4": {"fp32": 8.1, "fp16": 65.0},
 }
-"""By the words that a driver's name of the GPU contains; a longer row comes before the shorter that it extends."""
+"""A row matches a GPU whose name contains all words of the key; a longer key comes before the shorter one in it."""
 SOURCE = "NVIDIA's data sheet, dense"
 
 
 def gpu_kind(device_name: str) -> str | None:
-    """Return the row of `DENSE_TFLOPS` for a driver's or a system file's name of a GPU; None if there is none."""
+    """Return the key in `DENSE_TFLOPS` for a GPU's name, by its driver or in a system file; None if there is none."""
     words = set(re.split(r"[^a-z0-9]+", device_name.lower()))
     if "mig" in words:
         return None

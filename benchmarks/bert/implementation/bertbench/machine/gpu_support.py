@@ -1,7 +1,7 @@
-"""Compare GPUs with what the installed torch, and a system's number format, need of them.
+"""Check that a machine's GPUs can run the installed torch and a system's number format.
 
-A build of torch has kernels for some compute capabilities only. A GPU below all of them can't run any step; a GPU
-before the A100 has no bf16.
+A build of torch has kernels for certain compute capabilities only. A GPU below all of them can't run a single step. A
+GPU older than the A100 has no bf16.
 """
 
 import re
@@ -20,10 +20,10 @@ BF16_CAPABILITY = (8, 0)
 
 
 class FormatNeed(NamedTuple):
-    """What a number format needs of a GPU."""
+    """What a number format requires of a GPU."""
 
     capability: tuple[int, int]
-    """The lowest compute capability that multiplies in it."""
+    """The lowest compute capability that multiplies in this format."""
     remedy: str
     """What to do on an older GPU."""
 
@@ -36,18 +36,22 @@ _FORMAT_NEEDS = {
     ),
     "fp8": FormatNeed(FP8_CAPABILITY, "add --set precision.compute=bf16"),
 }
-# What torch 2.11 to 2.14 for CUDA 12.8 to 13.2 are built for, by torch/cuda/__init__.py (PYTORCH_RELEASES_CODE_CC).
-# Builds for CUDA 12.6 start at 5.0. It stands in for torch's own list where this torch has none: a build for CPUs.
+# The architectures that torch 2.11 to 2.14 for CUDA 12.8 to 13.2 are built for, according to torch/cuda/__init__.py
+# (PYTORCH_RELEASES_CODE_CC). Builds for CUDA 12.6 start at 5.0. This list is used if the installed torch is a build for
+# CPUs, which has no list of its own.
 _PUBLISHED = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120")
 
 
 def torch_architectures() -> list[str]:
-    """Return the GPU architectures that torch has kernels for, such as sm_80: this torch's, else published ones."""
+    """Return the GPU architectures, such as sm_80, that the installed torch has kernels for.
+
+    If torch is a build for CPUs, return those of the published CUDA builds.
+    """
     return torch.cuda.get_arch_list() or list(_PUBLISHED)
 
 
 def unsupported(gpus: Sequence[PresentGpu], architectures: Sequence[str]) -> str | None:
-    """Return which GPU torch has no kernels for, and what to do; None if it has them for all."""
+    """Return a message about the first GPU that torch has no kernels for, with the remedy; None if there is none."""
     for number, gpu in enumerate(gpus):
         if not any(_runs_on(gpu.capability, architecture) for architecture in architectures):
             return (
@@ -61,8 +65,8 @@ def unsupported(gpus: Sequence[PresentGpu], architectures: Sequence[str]) -> str
 def _runs_on(capability: tuple[int, int], architecture: str) -> bool:
     """Return whether a GPU runs kernels of an architecture (CUDA C++ Programming Guide, compatibility).
 
-    Machine code, sm_XY, runs on GPUs of its major number from its minor one on; the driver compiles PTX, compute_XY,
-    for all later GPUs. A letter behind the number means that GPU alone.
+    Machine code (sm_XY) runs on GPUs with the same major number and the same or a higher minor number. The driver
+    compiles PTX (compute_XY) for all later GPUs. A letter after the number means that the code runs on that GPU alone.
     """
     kind, _, number = architecture.partition("_")
     major, minor = divmod(int(re.sub(r"\D", "", number)), 10)
@@ -93,6 +97,6 @@ def check_gpus(system: System) -> None:
     if too_old:
         gpu = too_old[0]
         raise RunError(
-            f"{system.name}: precision.compute is {compute}, and {gpu.model} (compute capability {gpu.version}) has "
-            f"none; {need.remedy}"
+            f"{system.name}: precision.compute is {compute}, but {gpu.model} (compute capability {gpu.version}) has "
+            f"no {compute}; {need.remedy}"
         )

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import pynvml
 
 _GIB = 2**30
-# More belongs to other processes: our ranks hold only a context (0.5 GiB) and NCCL's buffers yet.
+# If more memory is in use, other processes use it: at this point our ranks hold only a context (0.5 GiB) and NCCL's
+# buffers.
 _OTHERS_GIB = 5
 _SLOWED = {
     "nvmlClocksEventReasonHwSlowdown": "the hardware slows it down",
@@ -23,7 +24,7 @@ class PresentGpu(NamedTuple):
     model: str
     memory_gib: float
     capability: tuple[int, int]
-    """Its CUDA compute capability, such as 9.0 of an H100."""
+    """Its CUDA compute capability: 9.0 for an H100."""
 
     @property
     def version(self) -> str:
@@ -32,10 +33,10 @@ class PresentGpu(NamedTuple):
 
 
 def present_gpus() -> list[PresentGpu]:
-    """Return the GPUs that a run on this machine may use; none without a driver.
+    """Return the GPUs that a run on this machine may use; none if there is no driver.
 
-    CUDA_VISIBLE_DEVICES limits them. A GPU is left out if the driver can't tell its memory or compute capability: the
-    driver has lost it.
+    CUDA_VISIBLE_DEVICES limits them. If the driver can't report a GPU's memory or compute capability, it has lost the
+    GPU, which is then left out.
     """
     present = []
     for gpu in visible_gpus():
@@ -49,9 +50,9 @@ def present_gpus() -> list[PresentGpu]:
 
 
 def visible_gpus() -> list[Any]:
-    """Return the library's handle of each GPU that CUDA_VISIBLE_DEVICES leaves.
+    """Return the library's handle of each GPU that CUDA_VISIBLE_DEVICES allows.
 
-    It names numbers or identifiers, up to one that isn't there.
+    The variable lists numbers or identifiers. CUDA ignores everything after the first entry that names no GPU.
     """
     gpus = nvidia_gpus()
     names = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -70,7 +71,7 @@ def visible_gpus() -> list[Any]:
 
 
 def nvidia_gpus() -> list[Any]:
-    """Return the library's handle of each GPU, for further questions to `pynvml`; none without a driver."""
+    """Return the library's handle of each GPU, which functions of `pynvml` take; none if there is no driver."""
     try:
         pynvml.nvmlInit()
         return [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
@@ -79,7 +80,7 @@ def nvidia_gpus() -> list[Any]:
 
 
 def ask_driver(question: Callable[..., Any], *arguments: Any) -> Any:
-    """Return the library's answer, or None if this kind of GPU has none."""
+    """Return the library's answer, or None if this kind of GPU doesn't support the question."""
     try:
         return question(*arguments)
     except pynvml.NVMLError:
@@ -87,9 +88,9 @@ def ask_driver(question: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def gpus_and_problems() -> tuple[list[str], list[str]]:
-    """Return model, memory and driver of each GPU of this node, and what is wrong with them, a line each.
+    """Return a line for each GPU of this node (model, memory, driver), and a line for each problem of a GPU.
 
-    The former should be the same on all nodes.
+    The first list should be the same on all nodes.
     """
     gpus = nvidia_gpus()
     driver = ask_driver(pynvml.nvmlSystemGetDriverVersion)
@@ -110,14 +111,14 @@ def _sick(gpu: Any) -> list[str]:
         problems.append(f"{errors} uncorrected memory errors since its start")
     rows = ask_driver(pynvml.nvmlDeviceGetRemappedRows, gpu)  # corrected, uncorrected, is pending, has failed
     if rows and rows[2]:
-        problems.append("memory rows wait for remapping; reset it")
+        problems.append("memory rows wait to be remapped; reset the GPU")
     if rows and rows[3]:
-        problems.append("memory rows could not be remapped; replace it")
+        problems.append("memory rows could not be remapped; replace the GPU")
     reasons = ask_driver(pynvml.nvmlDeviceGetCurrentClocksEventReasons, gpu) or 0
     problems += [text for name, text in _SLOWED.items() if reasons & getattr(pynvml, name)]
     memory = ask_driver(pynvml.nvmlDeviceGetMemoryInfo, gpu)
     if memory is None:
-        problems.append("the driver doesn't know its memory; see `nvidia-smi`, it may have fallen off the bus")
+        problems.append("the driver can't report its memory; run `nvidia-smi`: the GPU may have fallen off the bus")
     elif (used := memory.used / _GIB) > _OTHERS_GIB:
-        problems.append(f"{used:.0f} GiB of its memory are in use; end the processes that use it (nvidia-smi)")
+        problems.append(f"{used:.0f} GiB of its memory is in use; end the processes that use it (nvidia-smi)")
     return problems

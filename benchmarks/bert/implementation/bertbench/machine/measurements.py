@@ -1,4 +1,4 @@
-"""Keep what was measured on this kind of machine in the user's cache, so that later runs needn't measure it again."""
+"""Keep measurements of this kind of machine in the user's cache, so that later runs don't have to repeat them."""
 
 import json
 from contextlib import suppress
@@ -9,7 +9,7 @@ from bertbench.common.atomic import new_file
 
 
 def read_measurements(path: Path) -> dict[str, Any]:
-    """Return the file's object; an unreadable file counts as empty, so a run measures again."""
+    """Return the object in the file; an unreadable file counts as empty, so the run measures again."""
     try:
         content = json.loads(path.read_text())
     except (OSError, ValueError):
@@ -18,7 +18,7 @@ def read_measurements(path: Path) -> dict[str, Any]:
 
 
 def remember_measurement(path: Path, key: str, record: object) -> None:
-    """Store a measurement for later runs; silently skip an unwritable folder."""
+    """Store a measurement for later runs; do nothing if the folder can't be written."""
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         with new_file(path) as unfinished:

@@ -1,8 +1,8 @@
-"""Read the power meters of a node: RAPL of its processors, NVML of its GPUs, IPMI of the whole machine.
+"""Read the power meters of a node: RAPL for its processors, NVML for its GPUs, IPMI for the whole machine.
 
-RAPL and GPUs count energy, so a reading is the true mean since the last one; IPMI reports the momentary power. A meter
-may answer nonsense: a service processor says 0 W or 65,535 W while it has no reading, a virtual machine's counter
-stands still. What no running node can draw is no reading.
+RAPL and GPUs count energy, so a reading is the true mean power since the previous one. IPMI reports the momentary
+power. A meter may report nonsense: a service processor that has no reading answers 0 W or 65,535 W, and the counter of
+a virtual machine doesn't move. A value that no running node can draw doesn't count as a reading.
 """
 
 import re
@@ -25,8 +25,8 @@ _POWERCAP = "sys/class/powercap"
 _PACKAGE, _MEMORY = re.compile(r"intel-rapl:\d+"), re.compile(r"intel-rapl:\d+:\d+")
 _READING = re.compile(r"Instantaneous power reading\s*:\s*(\S*)[ \t]*(\S*)")
 _WATTS = {"watts": 1.0, "watt": 1.0, "w": 1.0, "milliwatts": 1e-3, "mw": 1e-3, "kilowatts": 1e3, "kw": 1e3}
-_NO_READING = 0xFFFF  # of DCMI's 16 bits
-_MOST_W = 150_000.0  # a rack's; the judge of power files has the same limit
+_NO_READING = 0xFFFF  # all of DCMI's 16 bits set
+_MOST_W = 150_000.0  # what a rack draws; the judge of power files has the same limit
 _IPMI_COMMAND = ("dcmi", "power", "reading")
 _IPMI_LIMIT_S = 5
 _IPMI_ATTEMPTS = 3  # a busy service processor misses one now and then
@@ -34,13 +34,14 @@ IPMI_PAUSE_S = 0.5
 
 
 class Meter(NamedTuple):
-    """A meter of a part of a node, or of all of it."""
+    """A meter of a part of a node, or of the whole node."""
 
     name: str
     watts: Callable[[], dict[str, float]]
-    """Returns the power of each part: of the moment, or the mean since the last call, and then nothing at first.
+    """Returns the power of each part in watts: the momentary power, or the mean since the last call.
 
-    Raises OSError if it has no reading now; the next may succeed, and counts the energy since the last that did.
+    A meter that returns means returns nothing on its first call. Raises OSError if the meter has no reading now. A
+    later call may succeed; its mean starts at the last call that succeeded.
     """
 
 
@@ -49,13 +50,13 @@ class _AbsentError(OSError):
 
 
 class NodeMeters(NamedTuple):
-    """The meters of a node, and why others can't be used, a line each."""
+    """The meters of a node, and a line about each meter that can't be used."""
 
     usable: list[Meter]
     absent: list[str]
-    """Those that the node doesn't have."""
+    """Meters that the node doesn't have."""
     faulty: list[str]
-    """Those that it has, but that give no reading."""
+    """Meters that the node has but that give no reading."""
 
 
 def find_meters(root: Path = Path("/")) -> NodeMeters:
@@ -72,7 +73,7 @@ def find_meters(root: Path = Path("/")) -> NodeMeters:
 
 
 def _counter(name: str, joules: Callable[[], dict[str, float]], largest: Mapping[str, float]) -> Meter:
-    """Return the meter that counters of energy give; `largest` says where a part's counter wraps around."""
+    """Return a meter that reads energy counters; `largest` holds the value at which a part's counter wraps around."""
     before: dict[str, float] = {}
     then = 0.0
 
@@ -84,7 +85,7 @@ def _counter(name: str, joules: Callable[[], dict[str, float]], largest: Mapping
             if energy < 0:  # it wrapped around, or was reset
                 gained[part] += largest.get(part, 0.0)
         passed = now - then
-        if 0 not in gained.values():  # one that stands still is counted from before that
+        if 0 not in gained.values():  # a counter that didn't move keeps its older starting point
             before, then = counts, now
         return {part: _sound(name, part, energy / passed) for part, energy in gained.items()}
 
@@ -92,7 +93,7 @@ def _counter(name: str, joules: Callable[[], dict[str, float]], largest: Mapping
 
 
 def _sound(meter: str, part: str, watts: float) -> float:
-    """Return the power if a running machine can draw it. Raises OSError otherwise."""
+    """Return the power if a running machine can draw that much. Raises OSError otherwise."""
     if 0 < watts <= _MOST_W:
         return watts
     raise OSError(f"{meter.upper()}: {part} reads {watts:g} W, expected more than 0 and at most {_MOST_W:,.0f} W")
@@ -179,7 +180,7 @@ def _ipmi() -> Meter:
 
 
 def _watts(value: str, unit: str) -> float:
-    """Return the power that IPMI states. Raises OSError if it states none, or in an unknown unit."""
+    """Return the power that IPMI states. Raises OSError if it states no power, or an unknown unit."""
     factor = _WATTS.get(unit.lower())
     if factor is None or not re.fullmatch(r"\d+(\.\d+)?", value) or float(value) == _NO_READING:
         raise OSError(f"IPMI: found a power reading of {f'{value} {unit}'.strip()!r}, expected watts")

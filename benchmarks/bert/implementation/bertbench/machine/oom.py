@@ -1,7 +1,7 @@
-"""Find out whether the kernel killed a process for lack of memory: SIGKILL alone doesn't name its sender.
+"""Find out whether the kernel killed a process for lack of memory. SIGKILL alone doesn't say who sent it.
 
-The kernel counts such kills for each control group, and for the machine: see cgroup-v2.rst (memory.events) and proc(5)
-(/proc/vmstat).
+The kernel counts such kills for each control group and for the whole machine: see cgroup-v2.rst (memory.events) and
+proc(5) (/proc/vmstat).
 """
 
 from contextlib import suppress
@@ -9,9 +9,10 @@ from pathlib import Path
 
 
 def oom_kills(root: Path = Path("/")) -> int:
-    """Return how many processes the kernel has killed so far in this process's control group or below it.
+    """Return how many processes the kernel has killed so far in this process's control group and in groups below it.
 
-    Where that isn't counted, of the container or the whole machine; 0 where nothing is. `root` is that of the files.
+    If the kernel doesn't count per group, return the count of the container or of the whole machine; 0 if there is no
+    count at all. `root` is the root of the file system.
     """
     control = root / "sys/fs/cgroup"
     files = [control / "memory.events", root / "proc/vmstat"]

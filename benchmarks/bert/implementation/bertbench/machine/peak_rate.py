@@ -1,7 +1,8 @@
-"""Find a device's peak rate of matrix products in the format of a run: what model FLOP utilisation (MFU) divides by.
+"""Find a device's peak rate of matrix products in a run's number format: the divisor of model FLOP utilisation (MFU).
 
-A GPU's peak is its data sheet's (gpu_peaks.py). A CPU's data sheet states none, so its peak is the rate that products
-of large squares reach, with all ranks multiplying at once, as they compute; a cache keeps it for later runs.
+A GPU's peak comes from its data sheet (gpu_peaks.py). A CPU's data sheet states no peak, so the rate that products of
+large square matrices reach is used instead. All ranks multiply at the same time, as they do in training. A cache keeps
+the rate for later runs.
 """
 
 import time
@@ -23,18 +24,18 @@ from bertbench.model.linear import Library, forward_product, onednn_multiplies
 from bertbench.model.options import PrecisionName, without_fp8
 
 SIZE = 1024
-"""Rows of the squares: small ones run from cache, at 189 GFLOP/s on a Xeon whose large ones run at 110."""
+"""Rows of the square matrices. Small matrices stay in cache and reach 189 GFLOP/s on a Xeon; large ones reach 110."""
 _ROUNDS = 5
 
 
 @dataclass(frozen=True)
 class PeakRate:
-    """The peak of one device, a rank's; its fields are those of peak.json."""
+    """The peak of one rank's device; its fields are those of peak.json."""
 
     tflops: float | None
-    """10^12 operations a second; None where it isn't known."""
+    """10^12 operations a second; None if unknown."""
     number_format: str
-    """Of the operands: fp32, tf32, bf16 or fp16."""
+    """The format of the operands: fp32, tf32, bf16 or fp16."""
     device: str
     source: str
     """Where the figure comes from, or why there is none."""
@@ -47,9 +48,9 @@ class PeakRate:
 
 
 def peak_rate(precision: PrecisionName, world: World) -> PeakRate:
-    """Return the peak of a run's devices in `precision`. Collective: CPU ranks measure it, unless a run has before.
+    """Return the peak of a run's devices in `precision`. CPU ranks measure it, unless an earlier run did. Collective.
 
-    In fp8 it is bf16's, as papers count: weights' gradients, heads and attention stay in bf16.
+    For fp8, return the peak of bf16, as papers do: gradients of weights, heads and attention stay in bf16.
     """
     precision = without_fp8(precision)
     if world.device.type == "cuda":
@@ -58,10 +59,10 @@ def peak_rate(precision: PrecisionName, world: World) -> PeakRate:
 
 
 def gpu_peak(device_name: str, number_format: str) -> PeakRate:
-    """Return the peak of a GPU by its driver's name for it."""
+    """Return the peak of a GPU, looked up by the name that its driver gives."""
     kind = gpu_kind(device_name)
     if kind is None:
-        return PeakRate(None, number_format, device_name, f"no data sheet of {device_name} is in the table of peaks")
+        return PeakRate(None, number_format, device_name, f"{device_name} isn't in the table of data-sheet peaks")
     tflops = DENSE_TFLOPS[kind].get(number_format)
     source = SOURCE if tflops else f"its data sheet states no rate in {number_format}"
     return PeakRate(tflops, number_format, device_name, source)
@@ -93,13 +94,13 @@ def _cpu_peak(precision: PrecisionName, world: World) -> PeakRate:
 
 
 def square_product_flops(dtype: torch.dtype, device: torch.device, sizes: Sequence[int]) -> float:
-    """Return the most floating-point operations a second that products of squares of these sizes reach.
+    """Return the highest rate, in floating-point operations a second, among products of square matrices of these sizes.
 
-    On a CPU by the faster library, torch's (MKL for fp32) or oneDNN.
+    On a CPU, take the faster of two libraries: torch's (MKL for fp32) and oneDNN.
     """
     has_onednn = device.type == "cpu" and onednn_multiplies(dtype)
     libraries: list[Library] = ["torch", "onednn"] if has_onednn else ["torch"]
-    generator = torch.Generator(device).manual_seed(1)  # a run's own random state stays as it is
+    generator = torch.Generator(device).manual_seed(1)  # leaves the run's own random state unchanged
     most = 0.0
     for size in sizes:
         left, weight = torch.randn(2, size, size, generator=generator, device=device).to(dtype)

@@ -1,10 +1,10 @@
-"""Sample a node's power during a run, in a process of its own.
+"""Sample a node's power during a run, in a separate process.
 
 It is started as `python -m bertbench.machine.power_sampler FILE HZ PARENT`.
 
 Each reading adds a line to FILE: `{"time_ms": ..., "watts": ..., "parts": {...}}`, the power since the last reading.
-One that fails adds `{"time_ms": ..., "missed": WHY}`, and sampling continues. The first line names the meters. The
-process ends by SIGTERM, or with the process that started it.
+A reading that fails adds `{"time_ms": ..., "missed": WHY}`, and sampling continues. The first line names the meters.
+The process ends on SIGTERM, or when the process that started it ends.
 """
 
 import json
@@ -21,15 +21,15 @@ from bertbench.common.children import die_with_parent
 from bertbench.common.errors import system_reason
 from bertbench.machine.meters import IPMI, Meter, find_meters
 
-_FIRST_S = 0.1  # over which counters are read for the first time
-_ATTEMPTS = 5  # of a first reading, and of the two that enclose a run
-_MANY_MISSED = 0.01  # of all readings
+_FIRST_S = 0.1  # time between the first two readings of a counter
+_ATTEMPTS = 5  # for a first reading, and for the readings at a run's start and end
+_MANY_MISSED = 0.01  # share of all readings
 READY = "ready"
-"""The process prints it once it takes readings."""
+"""The process prints this when it starts to take readings."""
 
 
 class PowerSampler:
-    """Appends readings of meters to a file; the first failure is a warning."""
+    """Appends readings of meters to a file; warns of the first reading that fails."""
 
     def __init__(self, file: IO[str], meters: Sequence[Meter]) -> None:
         self._file = file
@@ -40,7 +40,7 @@ class PowerSampler:
         self._write({"node": node(), "meters": names})
 
     def take(self, attempts: int) -> None:
-        """Take one reading, or note why there is none after that number of attempts."""
+        """Take one reading; if all attempts fail, note the reason instead."""
         for attempt in range(attempts):
             if attempt:
                 time.sleep(_FIRST_S)
@@ -55,12 +55,12 @@ class PowerSampler:
             self._write({"missed": missed})
 
     def close(self) -> None:
-        """Warn of many missed readings, whose energy is that of the readings around them."""
+        """Warn if many readings are missing; their energy is estimated from the readings around them."""
         if self._missed > _MANY_MISSED * (self._taken + self._missed):
             _warn(f"{self._missed:,} of {self._taken + self._missed:,} power readings are missing")
 
     def _read(self) -> str | None:
-        """Read all meters and write their line; return why that failed, or None."""
+        """Read all meters and write a line; return None, or the reason for a failure."""
         parts: dict[str, dict[str, float]] = {}
         failures: dict[str, str] = {}
         for meter in self._meters:
@@ -80,7 +80,7 @@ class PowerSampler:
 
     def _write(self, content: dict[str, object]) -> None:
         self._file.write(json.dumps({"time_ms": round(1e3 * time.time()), **content}) + "\n")
-        self._file.flush()  # what doesn't fit on the disk stays in the buffer, and is written with the next line
+        self._file.flush()  # if the disk is full, the line stays in the buffer and is written with the next one
 
 
 def main(name: str, hz: str, parent: str) -> int:
@@ -96,7 +96,7 @@ def main(name: str, hz: str, parent: str) -> int:
         return 1
     names = [meter.name for meter in meters]
     if faulty and IPMI not in names:
-        _warn(f"{'; '.join(faulty)}; power is measured by {' and '.join(names)} alone")
+        _warn(f"{'; '.join(faulty)}; power is measured only by {' and '.join(names)}")
     try:
         with Path(name).open("a", encoding="utf-8") as file:
             sampler = PowerSampler(file, meters)
@@ -113,7 +113,7 @@ def _tried(meters: Sequence[Meter]) -> tuple[list[Meter], list[str]]:
     """Return the meters that give a reading now, and why others don't."""
     sound, faulty = [], []
     for meter in meters:
-        reason = "it counts nothing"
+        reason = "its counters don't move"
         for _ in range(_ATTEMPTS):
             try:
                 if meter.watts():
@@ -128,9 +128,9 @@ def _tried(meters: Sequence[Meter]) -> tuple[list[Meter], list[str]]:
 
 
 def _moments(interval_s: float, stopped: list[int]) -> Iterator[int]:
-    """Yield the attempts of each reading when it is due: once before the run, then regularly, and once after the stop.
+    """Yield when a reading is due, with its number of attempts: before the run, at each interval, and after the stop.
 
-    After a reading longer than the interval, the next one follows at once.
+    If a reading takes longer than the interval, the next one is due at once.
     """
     time.sleep(_FIRST_S)
     yield _ATTEMPTS

@@ -8,12 +8,12 @@ _INSTRUCTIONS = {"amx_tile": "AMX", "avx512_bf16": "AVX-512 with bf16", "avx512f
 
 
 def processor() -> str:
-    """Return the name of the processor, as far as the system knows it."""
+    """Return the processor's name, as the operating system reports it."""
     return _first_core().get("model name") or platform.processor() or platform.machine()
 
 
 def instructions() -> str | None:
-    """Return the widest vector instructions of an x86 processor: two of one name can differ in them."""
+    """Return the widest vector instructions of an x86 processor. Processors of one name can differ in them."""
     flags = _first_core().get("flags", "").split()
     return next((name for flag, name in _INSTRUCTIONS.items() if flag in flags), None)
 
@@ -23,7 +23,7 @@ def _first_core() -> dict[str, str]:
 
 
 def cores() -> list[dict[str, str]]:
-    """Return the fields of each logical core in Linux's list; none on another system."""
+    """Return the fields of each logical core from /proc/cpuinfo; none on a system other than Linux."""
     try:
         blocks = Path("/proc/cpuinfo").read_text().strip().split("\n\n")
     except OSError:

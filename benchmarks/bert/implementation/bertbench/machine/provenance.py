@@ -1,4 +1,4 @@
-"""Record the origin of a result: code, machine and the software with its versions."""
+"""Record the origin of a result: commit, machine, and software with versions."""
 
 import os
 import platform
@@ -16,7 +16,7 @@ from bertbench.machine.gpus import ask_driver, nvidia_gpus
 from bertbench.machine.processor import instructions, processor
 
 _IMAGE, _DIRTY = "BERTBENCH_COMMIT", "-dirty"
-"""Holds, in an image, the commit that it was built from (Dockerfile), and the ending for one with changes."""
+"""In an image, holds the commit that the image was built from, with a suffix if the tree had changes (Dockerfile)."""
 _LIBRARIES = ("numpy", "mlperf-logging", "apex", "transformer-engine")
 
 
@@ -37,28 +37,28 @@ def provenance() -> dict[str, object]:
 
 
 def commit() -> str | None:
-    """Return the repository's commit, in an image the one it was built from; None where neither is known."""
+    """Return the repository's commit, or in an image the commit that it was built from; None if neither is known."""
     return _git("rev-parse", "HEAD") or os.environ.get(_IMAGE, "").removesuffix(_DIRTY) or None
 
 
 def _has_changes() -> bool | None:
-    """Return whether the code differs from `commit()`; None where that isn't known."""
+    """Return whether the code differs from `commit()`; None if unknown."""
     if (changes := _git("status", "--porcelain")) is not None:
         return bool(changes)
     return os.environ[_IMAGE].endswith(_DIRTY) if os.environ.get(_IMAGE) else None
 
 
 def uncommitted(paths: Sequence[str]) -> list[str]:
-    """Return the files below these paths of the repository that differ from its commit; none without git."""
+    """Return the files under these paths of the repository that differ from its commit; none if git is missing."""
     lines = (_git("status", "--porcelain", "--", *paths) or "").splitlines()
     return [line.split(maxsplit=1)[-1] for line in lines]
 
 
 def _git(*arguments: str) -> str | None:
-    """Return git's answer about the checkout; None if the code isn't in one."""
+    """Return git's answer about the checkout; None if the code isn't in a git checkout."""
     if REPOSITORY is None:
         return None
-    # an unpacked archive may lie inside another project's repository, whose commit doesn't describe it
+    # an unpacked archive may be inside another project's repository, whose commit doesn't describe our code
     here_only = os.environ | {"GIT_CEILING_DIRECTORIES": str(REPOSITORY.parent)}
     try:
         answer = subprocess.run(
@@ -71,7 +71,7 @@ def _git(*arguments: str) -> str | None:
 
 
 def software() -> dict[str, str]:
-    """Return framework, other_software_stack and operating_system with their versions, as found here."""
+    """Return framework, other_software_stack and operating_system of this machine, with versions."""
     release = platform.freedesktop_os_release() if Path("/etc/os-release").exists() else {}
     stack = [f"Python {platform.python_version()}", f"Linux {platform.release()}"]
     if nvidia_gpus() and (driver := ask_driver(pynvml.nvmlSystemGetDriverVersion)):
@@ -90,6 +90,6 @@ def software() -> dict[str, str]:
 
 
 def with_software(description: dict[str, str]) -> dict[str, str]:
-    """Return a system description with this machine's versions, where its own are missing or shorter."""
+    """Return a system description in which this machine's versions replace entries that are missing or shorter."""
     installed = {name: value for name, value in software().items() if value.startswith(description[name])}
     return description | installed

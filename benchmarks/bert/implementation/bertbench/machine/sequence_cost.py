@@ -1,7 +1,8 @@
 """`bertbench estimate --calibrate`: fit the cost of a sequence to this machine's step times.
 
-Batches of equal lengths, in two sizes each, take turns through forward and backward pass; least squares on their
-median times gives a constant, a linear and a quadratic term.
+Each batch holds sequences of one length; each length is tried at two batch sizes. The forward and backward passes of
+all batches are timed in interleaved rounds. Least squares on the median times gives a constant, a linear and a
+quadratic term.
 """
 
 import time
@@ -19,13 +20,13 @@ from bertbench.model.loss import weighted_loss
 from bertbench.model.shape import BertShape
 
 _SIXTEENTHS = (1, 2, 4, 8, 12, 16)  # lengths, in sixteenths of the longest sequence
-_SEQUENCES_OF_LONGEST = (2, 4)  # tokens of a batch, in longest sequences
+_SEQUENCES_OF_LONGEST = (2, 4)  # tokens of a batch, as a multiple of the longest sequence
 _ROUNDS = 3
 
 
 @dataclass(frozen=True)
 class Fit:
-    """Milliseconds of a step over sequences of n tokens: constant + sum of (linear * n + quadratic * n^2)."""
+    """Milliseconds of a step on sequences of n tokens: constant + sum over sequences (linear * n + quadratic * n^2)."""
 
     linear: float
     quadratic: float
@@ -34,7 +35,7 @@ class Fit:
 
 
 def measure(shape: BertShape, device: torch.device, seed: int, progress: Progress) -> Fit:
-    """Fit forward and backward pass of a model of this shape."""
+    """Measure and fit the forward and backward pass of a model of this shape."""
     generator = torch.Generator().manual_seed(seed)
     model = Bert(shape)
     model.initialize(generator)
@@ -56,9 +57,9 @@ def measure(shape: BertShape, device: torch.device, seed: int, progress: Progres
 
 
 def fit(lengths: Floats, tokens: Floats, times_ms: Floats) -> Fit:
-    """Fit `times_ms` of batches of `tokens` tokens in sequences of equal `lengths` by least squares: [batches].
+    """Fit `times_ms` by least squares: each batch has `tokens` tokens, in sequences of its `lengths`; all [batches].
 
-    Weighted by 1 / time, so that short and long batches count by their relative error.
+    Errors are weighted by 1 / time, so that the relative errors of short and long batches count alike.
     """
     columns = np.stack((tokens, tokens * lengths, np.ones_like(tokens)), axis=1)
     (linear, quadratic, constant), *_ = np.linalg.lstsq(columns / times_ms[:, None], np.ones_like(times_ms))

@@ -1,6 +1,7 @@
-"""Warn of a torch that bertbench's tests haven't run on.
+"""Warn of a version of torch that bertbench's tests haven't run on.
 
-pip installs none such, by pyproject.toml's bounds. A container, or an installation without dependencies, may have one.
+pip doesn't install such a version, because pyproject.toml bounds it. A container, or an installation without
+dependencies, may have one.
 """
 
 import re
@@ -12,7 +13,7 @@ OLDEST, NEWEST = (2, 11), (2, 14)
 
 
 def untested(version: str = torch.__version__) -> str | None:
-    """Return a warning if this torch is older or newer than those that the tests have run on; else None."""
+    """Return a warning if this torch is older or newer than the versions that the tests have run on; else None."""
     major, minor, *_ = map(int, re.findall(r"\d+", version))  # NVIDIA's builds are called 2.11.0a0+hash
     if OLDEST <= (major, minor) <= NEWEST:
         return None

@@ -20,7 +20,8 @@ def set_arithmetic(
 ) -> str:
     """Prepare a model, already on its device, to compute in `precision`; return a line that describes the result.
 
-    `compile_mode` None or auto takes the device's default. Raises ConfigError if a mode given by name can't work.
+    If `compile_mode` is None or `auto`, use the device's default. Raises ConfigError if a mode that was given by name
+    can't work.
     """
     mode, pieces = choose_mode(device, compile_mode)
     if mode != "none":
@@ -32,7 +33,7 @@ def set_arithmetic(
 
 
 def choose_mode(device: torch.device, asked: CompileMode | None) -> tuple[CompileMode, str]:
-    """Return the mode of torch.compile, and a text about it; see `set_arithmetic`."""
+    """Return the mode of torch.compile and a description of it; see `set_arithmetic`."""
     by_name = asked not in (None, "auto")
     mode = unchecked_mode(asked, device.type)
     if mode == "none":
@@ -49,7 +50,7 @@ def choose_mode(device: torch.device, asked: CompileMode | None) -> tuple[Compil
 
 
 def attends_by_flash(device: torch.device, precision: PrecisionName, shape: BertShape) -> bool:
-    """Return whether attention of a model of this shape is torch's flash kernel."""
+    """Return whether a model of this shape computes attention by torch's flash kernel."""
     width = shape.hidden_size // shape.attention_heads
     return kernel_for(device, autocast_type(precision) or torch.float32, width) is flash_attention
 
@@ -68,7 +69,7 @@ def _words_of(precision: PrecisionName, device: torch.device) -> str:
 
 
 def autocast_type(precision: PrecisionName) -> torch.dtype | None:
-    """Return the type of matrix products, without fp8's; None for fp32, and for `auto` where nothing is measured."""
+    """Return the type of matrix products (bf16's for fp8); None for fp32, and for `auto` if nothing was measured."""
     formats = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
     return formats[without_fp8(unmeasured_precision(precision))]
 

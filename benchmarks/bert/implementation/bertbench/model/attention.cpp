@@ -1,9 +1,9 @@
-// Softmax attention of each sequence of a flat batch: each head of each in blocks of rows whose scores stay in a core's
-// cache, where matrix products of a library would each wait for their call and for memory.
+// Computes softmax attention within each sequence of a flat batch. Each head is computed in blocks of rows whose scores
+// stay in a core's cache. A library's matrix products would each pay for their call and for memory.
 //
-// Shapes: L tokens of a sequence, W = L and K = a head's width, both rounded up to whole tiles; what is added is 0. R
-// rows of a block. Products read numbers by rows, transposed, or zipped, so that a unit has numbers of two rows; fp32
-// numbers are their own units.
+// Shapes: L tokens of a sequence; W is L, and K is a head's width, both rounded up to whole tiles and filled with 0; R
+// rows of a block. Products read their operands by rows, transposed, or zipped: a unit of a zipped operand holds
+// numbers of two rows. An fp32 number is a unit by itself.
 
 #include <algorithm>
 
@@ -13,8 +13,8 @@ namespace {
 
 constexpr Count BLOCK = 64;  // rows: 128 kB of scores at 512 tokens
 
-// Sequences in a flat tensor: for each its first token, its length, and how many of a head's probabilities come
-// before.
+// The sequences of a flat tensor. The table holds each one's first token, its length, and the number of a head's
+// probabilities in the sequences before it.
 struct Layout {
   const Count* table;
   Count sequences, heads, numbers;  // of a head
@@ -28,7 +28,7 @@ struct Layout {
   }
 };
 
-// A core's room for one head of one sequence.
+// A core's buffers for one head of one sequence.
 template <class Arithmetic>
 struct Head {
   using Matrix = Numbers<Arithmetic>;
@@ -45,7 +45,7 @@ struct Head {
   explicit Head(const Layout& layout) : numbers(layout.numbers), wide(rounded(numbers, TILE)), kept(layout.mask, 0) {}
 
   void fit(Count tokens) {
-    if (tokens == length) return;  // what is added is still 0
+    if (tokens == length) return;  // the padding is still 0
     length = tokens;
     if (width != rounded(length, TILE)) {
       width = rounded(length, TILE), across = spread(width);
@@ -70,14 +70,14 @@ struct Head {
     read(value, flat + 2 * part, 3 * part);
   }
 
-  // [K, W] of tokens [W, K], where a unit has two features: the right matrix of a product along features
+  // Returns [K, W] of tokens [W, K]; a unit holds two features: the right matrix of a product along features
   Units along_features(Matrix& rows, Room& room) {
     const Units result = room.fit(wide / UNIT, across);
     transpose(rows.units(), result, width, wide / UNIT);
     return result;
   }
 
-  // [K, W] of tokens [W, K], where a unit has two tokens: the left matrix of a product along tokens
+  // Returns [K, W] of tokens [W, K]; a unit holds two tokens: the left matrix of a product along tokens
   Units by_feature(Matrix& rows, Room& room) {
     const Units from = zip_rows(rows, zipped, width, wide), result = room.fit(wide, spread(width / UNIT));
     transpose(from, result, width / UNIT, wide);
@@ -103,7 +103,7 @@ struct Head {
     write(flat, stride, rows, length, factor);
   }
 
-  // Calls body(first row, rows of a block, these rounded up to what products take).
+  // Calls body(first row, rows of the block, rows rounded up to what products need) for each block.
   template <class Body>
   void each_block(Body body) const {
     for (Count first = 0; first < length; first += BLOCK) {
@@ -113,8 +113,9 @@ struct Head {
   }
 };
 
-// Calls body(room, number of the first token, that of the head's first number, where probabilities begin) for each head
-// of each sequence. A row's place in them numbers its hashes, of which it has no more than probabilities.
+// Calls body(buffers, the first token, the head's first feature, the head's first probability) for each head of each
+// sequence. Dropout's hashes are numbered by a row's place among the probabilities: a row needs no more hashes than it
+// has probabilities.
 template <class Arithmetic, class Body>
 void each_head(const Layout& layout, Body body) {
 #pragma omp parallel if (layout.scores() > FEW)
@@ -131,8 +132,8 @@ void each_head(const Layout& layout, Body body) {
   }
 }
 
-// Turns a row's scores into probabilities, 0 where `bias` is -infinity; also writes them after dropout, which doesn't
-// enlarge them. `power` has room for the row: scores lie in a larger cache than a row does.
+// Turns a row's scores into probabilities, 0 where `bias` is -infinity, and writes them a second time after dropout,
+// without dropout's factor. `power` is a buffer for the row, which stays in a smaller cache than the scores.
 template <class T, class Number>
 inline void softmax(const Unit* scores, T* probabilities, Number* dropped, Count width, const float* bias, float scale,
                     const float* kept, Unit* power) {
@@ -152,8 +153,8 @@ inline void softmax(const Unit* scores, T* probabilities, Number* dropped, Count
   }
 }
 
-// Writes the gradient of a row's scores from that of its probabilities after dropout, and these. `slope` has room for
-// the row.
+// Writes the gradient of a row's scores, and its probabilities after dropout, given the gradient of the latter. `slope`
+// is a buffer for the row.
 template <class T, class Number>
 inline void softmax_gradient(const Unit* by_dropped, const T* probabilities, Number* by_scores, Number* dropped,
                              Count width, float enlarged, const float* kept, Unit* slope) {
@@ -170,7 +171,7 @@ inline void softmax_gradient(const Unit* by_dropped, const T* probabilities, Num
   }
 }
 
-// context [T, H, K] of query, key and value [T, 3, H, K]; keeps probabilities
+// Writes context [T, H, K], given query, key and value [T, 3, H, K]; keeps probabilities for the backward pass.
 template <class Arithmetic, class T>
 void forward(const T* qkv, T* context, T* probabilities, const Layout& layout) {
   const Count part = layout.part();
@@ -193,7 +194,7 @@ void forward(const T* qkv, T* context, T* probabilities, const Layout& layout) {
   });
 }
 
-// gradient of query, key and value from that of context
+// Writes the gradient of query, key and value, given the gradient of context.
 template <class Arithmetic, class T>
 void backward(const T* gradient, const T* qkv, const T* probabilities, T* by_qkv, const Layout& layout) {
   const Count part = layout.part();

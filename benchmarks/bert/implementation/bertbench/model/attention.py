@@ -22,20 +22,20 @@ FLASH_CAPABILITY = (8, 0)
 """Lowest CUDA compute capability of the flash kernel: an A100's."""
 
 Attention = Callable[[Tensor, Sequences, float], Tensor]
-"""Softmax attention of every sequence over its own tokens: query, key and value [T, 3, H, K] in, [T, H, K] out.
+"""Computes softmax attention within every sequence: query, key and value [T, 3, H, K] in, [T, H, K] out.
 
-The number is the dropout on the attention probabilities: 0 outside training.
+The float is the rate of dropout on attention probabilities: 0 outside training.
 """
 
 
 def attention(qkv_T3HK: Tensor, sequences: Sequences, dropout: float) -> Tensor:
-    """Run attention by the fastest kernel that takes these tensors."""
+    """Compute attention with the fastest kernel that supports these tensors."""
     kernel = kernel_for(qkv_T3HK.device, qkv_T3HK.dtype, qkv_T3HK.shape[-1])
     return kernel(qkv_T3HK, sequences, dropout)
 
 
 def kernel_for(device: torch.device, dtype: torch.dtype, width: int) -> Attention:
-    """Choose torch's flash kernel in half precision on an A100 or newer, compiled loops on a CPU."""
+    """Choose torch's flash kernel for half precision on an A100 or newer, compiled loops on a CPU."""
     if device.type == "cpu" and loops.takes(device, dtype):
         return cpu_attention
     if device.type != "cuda" or not flash_takes(dtype, width):
@@ -45,24 +45,24 @@ def kernel_for(device: torch.device, dtype: torch.dtype, width: int) -> Attentio
 
 
 def flash_takes(dtype: torch.dtype, width: int) -> bool:
-    """Return whether the flash kernel takes heads of this type and width."""
+    """Return whether the flash kernel supports heads of this type and width."""
     return dtype in (torch.bfloat16, torch.float16) and width % 8 == 0 and width <= 256
 
 
 def flash_attention(qkv_T3HK: Tensor, sequences: Sequences, dropout: float) -> Tensor:
     """Run all sequences in one kernel that never stores a probability (Dao, arXiv 2307.08691).
 
-    The public `torch.nn.attention.varlen.varlen_attn` lacks dropout, which BERT needs; the operator behind it has it.
-    cuDNN's kernel would be faster on Hopper, but up to torch 2.13 its backward pass takes the width of a head for the
-    longest sequence, and so writes past its memory. From 2.14 on `varlen_attn` itself uses cuDNN on Hopper and
-    Blackwell, never with dropout: docs/performance.md has what is known of that.
+    The public `torch.nn.attention.varlen.varlen_attn` lacks dropout, which BERT needs; the operator that it calls
+    supports dropout. cuDNN's kernel would be faster on Hopper, but up to torch 2.13 its backward pass mistakes the
+    width of a head for the length of the longest sequence and writes outside its memory. Since 2.14, `varlen_attn`
+    itself uses cuDNN on Hopper and Blackwell, but never with dropout. docs/performance.md says what we know about that.
     """
     context_THK: Tensor = _FlashAttention.apply(qkv_T3HK, sequences, dropout)
     return context_THK
 
 
 def flash_kernel(query_THK: Tensor, key_THK: Tensor, value_THK: Tensor, sequences: Sequences, dropout: float) -> Tensor:
-    """Run the same kernel on three separate tensors."""
+    """Run the flash kernel on three separate tensors."""
     context_THK, *_ = _flash_forward(query_THK, key_THK, value_THK, sequences, dropout)
     return context_THK
 
@@ -70,10 +70,10 @@ def flash_kernel(query_THK: Tensor, key_THK: Tensor, value_THK: Tensor, sequence
 def _flash_forward(
     query_THK: Tensor, key_THK: Tensor, value_THK: Tensor, sequences: Sequences, dropout: float
 ) -> tuple[Tensor, ...]:
-    """Return attention's output, its scores' logsumexp [H, T], the state of the dropout, and two tensors more."""
+    """Return attention's output, the logsumexp of its scores [H, T], and three tensors that hold dropout's state."""
     ends = sequences.cu_seqlens_S1
     longest = sequences.longest
-    # a private operator: by name, so that a torch that moves or renames an argument raises an error
+    # a private operator: arguments are given by name, so that a torch that moves or renames one raises an error
     outputs: tuple[Tensor, ...] = torch.ops.aten._flash_attention_forward(
         query=query_THK, key=key_THK, value=value_THK, cum_seq_q=ends, cum_seq_k=ends, max_q=longest, max_k=longest,
         dropout_p=dropout, is_causal=False, return_debug_mask=False,
@@ -103,9 +103,9 @@ class _FlashAttention(torch.autograd.Function):
 
 
 def plain_attention(qkv_T3HK: Tensor, sequences: Sequences, dropout: float) -> Tensor:
-    """Run matrix products, batched over neighbouring sequences of equal length as a view of the flat tensor.
+    """Compute attention by matrix products, each for a run of neighbouring sequences of equal length.
 
-    Sequences of different lengths never share a product, so none is padded.
+    Such a run is a view of the flat tensor. Sequences of different lengths never share a product, so none is padded.
     """
     outputs = [_equal_lengths(qkv_GN3HK, dropout) for qkv_GN3HK in sequences.grouped(qkv_T3HK)]
     return torch.cat(outputs) if len(outputs) > 1 else outputs[0]
@@ -120,7 +120,10 @@ def _equal_lengths(qkv_GN3HK: Tensor, dropout: float) -> Tensor:
 
 
 def cpu_attention(qkv_T3HK: Tensor, sequences: Sequences, dropout: float) -> Tensor:
-    """Compute each head of each sequence in a core's cache (attention.cpp), which keeps probabilities."""
+    """Compute each head of each sequence in one core's cache; the backward pass reads the stored probabilities.
+
+    attention.cpp holds the code.
+    """
     context_THK: Tensor = _Attention.apply(qkv_T3HK, sequences, dropout)
     return context_THK
 

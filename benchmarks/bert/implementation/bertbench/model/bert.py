@@ -1,4 +1,4 @@
-"""BERT for pre-training: flat tokens in, scores of masked tokens and of sentence pairs out.
+"""Define BERT for pre-training: flat tokens in, scores of masked tokens and of sentence pairs out.
 
 Shapes: T tokens in the batch, S sequences, M masked tokens, R = M + S tokens that the heads read, D hidden size,
 V vocabulary rows.
@@ -23,9 +23,9 @@ from bertbench.model.sequences import Sequences
 from bertbench.model.shape import BertShape
 
 Between = Callable[[EncoderLayer, EncoderLayer, Tensor, Normalised], tuple[Tensor, Tensor]]
-"""A layer's end and the next one's beginning: `between_attentions` of model/compiled_layer.py, compiled."""
+"""Computes the end of a layer and the beginning of the next: `between_attentions` of compiled_layer.py, compiled."""
 CrossEntropySum = Callable[[Tensor, Tensor], Tensor]
-"""Sums the cross-entropies of logits and labels, as model/loss.py does."""
+"""Sums the cross-entropies of logits and labels, like the function in model/loss.py."""
 
 
 class Embeddings(nn.Module):
@@ -44,7 +44,7 @@ class Embeddings(nn.Module):
     def forward(
         self, tokens_T: Tensor, segments_T: Tensor, positions_T: Tensor, tie: bool = False
     ) -> Tensor | tuple[Tensor, Tensor]:
-        """Embed flat tokens: three [T] in, [T, D] out; to `tie`, also return the word embeddings for the head."""
+        """Embed flat tokens: three [T] in, [T, D] out; with `tie`, also return the word embeddings for the head."""
         if tie:
             word_TD, word_VD = look_up(self.word.weight, tokens_T)
         else:
@@ -59,13 +59,13 @@ class Embeddings(nn.Module):
         is_compiled = torch.compiler.is_compiling()
         if not is_compiled or self.token_type.num_embeddings != 2:
             return self.token_type(segments_T)
-        # A lookup's gradient needs T x D atomic additions into two rows; this one needs two sums in a fixed order
+        # The gradient of a lookup needs T x D atomic additions into two rows; this one is two sums in a fixed order
         first_1D, second_1D = self.token_type.weight.split(1)
         return torch.where(segments_T[:, None] == 0, first_1D, second_1D)
 
 
 class MaskedLmHead(nn.Module):
-    """Dense, GELU, LayerNorm, then the word embeddings again as the output matrix, plus a separate bias."""
+    """Dense layer, GELU, LayerNorm, then a product with the word embeddings as output matrix, plus a separate bias."""
 
     products = BY_TORCH
 
@@ -88,18 +88,18 @@ class MaskedLmHead(nn.Module):
 
 
 class WithHeads(nn.Module):
-    """A BERT, or its last stage, with its two pre-training heads."""
+    """A BERT, or its last pipeline stage, with the two pre-training heads."""
 
     masked_lm: MaskedLmHead
     pooler: nn.Linear
     next_sentence: nn.Linear
     sum_losses: CrossEntropySum | None = None
-    """Sums the sentence pairs' losses where the masked-LM head sums its own: compiled, or over a split vocabulary."""
+    """Sums the losses of sentence pairs if the masked-LM head sums its own: compiled, or with a split vocabulary."""
 
     def heads(self, masked_MD: Tensor, first_SD: Tensor, word_VD: Tensor, labels: Labels | None = None) -> Any:
-        """Return Scores from hidden states of masked tokens and of each sequence's first.
+        """Return Scores, given the hidden states of masked tokens and of each sequence's first token.
 
-        With labels, heads with `sum_losses` return LossSums instead.
+        If there are labels and `sum_losses`, return LossSums instead.
         """
         next_sentence_S2 = self.next_sentence(torch.tanh(self.pooler(first_SD)))
         if labels is None or self.sum_losses is None:
@@ -114,7 +114,7 @@ class Bert(WithHeads):
     """BERT with its two pre-training heads; no tensor in it has a padded dimension."""
 
     between: Between | None = None
-    """Runs a layer's end and the next one's beginning as one compiled piece, if given."""
+    """If given, runs the end of each layer and the beginning of the next as one compiled piece."""
 
     def __init__(self, shape: BertShape, attention: Attention = attention) -> None:
         super().__init__()
@@ -126,7 +126,7 @@ class Bert(WithHeads):
         self.next_sentence = nn.Linear(shape.hidden_size, 2)
 
     def initialize(self, generator: torch.Generator) -> None:
-        """Draw matrices from a normal distribution cut at two deviations, as google-research/bert does."""
+        """Draw matrices from a normal distribution truncated at two standard deviations, like google-research/bert."""
         for module in self.modules():
             if isinstance(module, nn.Linear | nn.Embedding):
                 draw_normal(module.weight, self.shape.initializer_range, generator)
@@ -137,7 +137,7 @@ class Bert(WithHeads):
         nn.init.zeros_(self.masked_lm.bias)
 
     def fused_parameters(self) -> dict[Tensor, int]:
-        """Return parameters that stack several logical tensors along their first dimension: query, key and value."""
+        """Return the parameters that stack query, key and value along their first dimension, with their number."""
         stacked: dict[Tensor, int] = {}
         for layer in self.encoder_layers():
             for parameter in layer.qkv.parameters():
@@ -145,7 +145,7 @@ class Bert(WithHeads):
         return stacked
 
     def keep_residual(self, residual: ResidualName) -> None:
-        """Pass hidden states from layer to layer in this format, fp32 for `auto`; LayerNorms still compute in fp32."""
+        """Pass hidden states between layers in this format (fp32 for `auto`); LayerNorms still compute in fp32."""
         dtype = torch.bfloat16 if residual == "bf16" else None
         self.embeddings.residual_type = dtype
         layers = self.encoder_layers()
@@ -155,11 +155,14 @@ class Bert(WithHeads):
             layer.output_type = dtype
 
     def hand_to_heads(self, dtype: torch.dtype | None) -> None:
-        """Return the last layer's output in the format of the heads' products: the cast is part of a compiled piece."""
+        """Let the last layer return its output in the format of the heads' products.
+
+        The cast then belongs to a compiled piece and needs no kernel of its own.
+        """
         self.encoder_layers()[-1].output_type = dtype
 
     def join_layers(self, between: Between) -> None:
-        """Let each layer begin with the end of the previous one, by this function."""
+        """Let this function compute the end of each layer together with the beginning of the next."""
         self.between = between
         weight_D = self.embeddings.norm.weight.detach()
         # the first layer's input has no weight and bias of a LayerNorm still to be applied
@@ -186,15 +189,15 @@ class Bert(WithHeads):
         masked_at_M: Tensor,
         labels: Labels | None = None,
     ) -> Any:
-        """Return Scores of the masked tokens, at masked_at_M in the flat batch, and of each sequence's pair.
+        """Return Scores of the masked tokens, which are at masked_at_M in the flat batch, and of each sentence pair.
 
         With labels, a compiled model returns LossSums instead.
 
-        The heads read a seventh of the tokens, and the last layer returns only those: this saves 5 % of the matrix
-        products in base's encoder, 3 % in large's.
+        The heads read a seventh of the tokens, and the last layer returns only those. This saves 5 % of the matrix
+        products in the encoder of BERT-Base, and 3 % in that of BERT-Large.
         """
         is_compiled = self.sum_losses is not None
-        if is_compiled:  # on a GPU one gradient for both uses of the words would save 0.25 of 168 GB (computed)
+        if is_compiled:  # on a GPU, one gradient for both uses of the embeddings would save 0.25 of 168 GB (computed)
             hidden_TD = self.embeddings(tokens_T, segments_T, positions_T)
             word_VD = self.embeddings.word.weight
         else:
@@ -207,7 +210,7 @@ class Bert(WithHeads):
             for layer in self.layers[:-1]:
                 hidden_TD = layer(hidden_TD, sequences)
             read_RD = self.layers[-1](hidden_TD, sequences, read_R)
-        # the gradient of a split is one concatenation; for slices, tensors of zeros would be filled and added up
+        # the gradient of a split is one concatenation; that of slices would fill tensors with zeros and add them up
         masked_MD, first_SD = read_RD.split((len(masked_at_M), len(read_R) - len(masked_at_M)))
         return self.heads(masked_MD, first_SD, word_VD, labels)
 
@@ -230,9 +233,10 @@ class Bert(WithHeads):
 
 
 def draw_normal(weight: Tensor, deviation: float, generator: torch.Generator) -> None:
-    """Draw a tensor from a normal distribution cut at two deviations.
+    """Fill a tensor from a normal distribution truncated at two standard deviations.
 
-    For a tensor without memory as many numbers are drawn, and dropped: those drawn next don't depend on who holds what.
+    For a tensor without memory, the same count of numbers is drawn and discarded. Later draws therefore don't depend on
+    which rank holds which tensor.
     """
     drawn = torch.empty(weight.shape) if weight.is_meta else weight
     nn.init.trunc_normal_(drawn, 0.0, deviation, -2 * deviation, 2 * deviation, generator)
@@ -242,7 +246,7 @@ AnyBert = TypeVar("AnyBert", bound=Bert)
 
 
 def with_memory_for(make: Callable[[], AnyBert], held: Iterable[str]) -> AnyBert:
-    """Return a model with memory for these modules alone, not yet initialized; the others are meta tensors."""
+    """Return a model, not yet initialized, that has memory for these modules only; the others are meta tensors."""
     with torch.device("meta"):
         model = make()
     for name in held:
@@ -251,16 +255,16 @@ def with_memory_for(make: Callable[[], AnyBert], held: Iterable[str]) -> AnyBert
 
 
 def _await_weights(layer: EncoderLayer) -> None:
-    """Run the hooks that wait for a layer's weights (gradients/slices.py): joined pieces don't call the layer."""
+    """Run the hooks that wait for a layer's weights (gradients/slices.py); joined pieces don't call the layer."""
     for hook in layer._forward_pre_hooks.values():
         hook(layer, ())
 
 
 def look_up(word_VD: Tensor, tokens_T: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the tokens' rows [T, D], and the matrix for the head, which must use it once.
+    """Return the tokens' rows [T, D], and the matrix for the head, which must use it exactly once.
 
-    torch gives a matrix that is used twice two gradients and adds them up. BERT's word embeddings are its largest
-    tensor, 62 MB at medium size: here the lookup's gradient, of some thousand rows, is added to the head's.
+    torch computes two gradients for a matrix that is used twice, and adds them up. BERT's word embeddings are its
+    largest tensor: 62 MB at medium size. Here, the lookup's gradient, of some thousand rows, is added to the head's.
     """
     if not _is_plain(word_VD):
         return functional.embedding(tokens_T, word_VD), word_VD
@@ -269,7 +273,7 @@ def look_up(word_VD: Tensor, tokens_T: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _is_plain(word_VD: Tensor) -> bool:
-    """Return whether it is a CPU's own parameter: not spread over ranks, not one of torch.func's."""
+    """Return whether the matrix is an ordinary parameter on a CPU: not sharded over ranks, not one of torch.func."""
     return type(word_VD) is nn.Parameter and word_VD.device.type == "cpu"
 
 
@@ -283,5 +287,5 @@ class _Tied(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient_TD: Tensor, gradient_VD: Tensor) -> tuple[Tensor, None]:
         (tokens_T,) = ctx.saved_tensors
-        # in place: the head's one use of the matrix has just made gradient_VD, and nothing else reads it
+        # in place, because the head's single use of the matrix has just made gradient_VD and nothing else reads it
         return gradient_VD.index_add_(0, tokens_T, gradient_TD), None

@@ -1,7 +1,7 @@
-"""Fuse the model between attentions by torch.compile: bias + GELU, dropout + residual + LayerNorm, embeddings.
+"""Let torch.compile fuse what lies between attentions: bias + GELU, dropout + residual + LayerNorm, embeddings.
 
-Attention stays outside: it is already one kernel, and without it the compiled code depends only on the number of
-tokens. That number is dynamic, so that one compilation serves every batch and every layer.
+Attention isn't compiled. It is one kernel already, and without it the compiled code depends only on the number of
+tokens. That number is dynamic, so one compilation serves every batch and every layer.
 """
 
 import hashlib
@@ -24,22 +24,23 @@ from bertbench.model.encoder import EncoderLayer
 from bertbench.model.loops import compiler_words
 from bertbench.model.loss import cross_entropy_sum
 
-_MOST_COMPILING = 8  # a handful of pieces keeps no more busy
+_MOST_COMPILING = 8  # a handful of pieces doesn't keep more processes busy
 
 
 def compile_pieces(model: Bert) -> None:
-    """Replace the model's pieces by compiled ones; each compiles when it is first called."""
+    """Replace the model's pieces by compiled ones; each is compiled at its first call."""
     modules = (model.embeddings, model.masked_lm, model.pooler, model.next_sentence)
     model.sum_losses = compile_part(modules, model.encoder_layers())
-    # By default another kernel would copy LayerNorm's output to where the qkv product reads it, beside a column of ones
+    # By default another kernel would copy LayerNorm's output to the columns of ones, where the qkv product reads it
     in_place = _known({"max_pointwise_cat_inputs": 0, "max_complex_pointwise_cat_inputs": 0})
     model.join_layers(_compiled(compiled_layer.between_attentions, options=in_place))
 
 
 def compile_part(modules: Iterable[nn.Module], layers: Iterable[EncoderLayer]) -> CrossEntropySum:
-    """Compile modules, and layers one by one, of a split model; return its compiled cross-entropy.
+    """Compile the modules and layers of a split model; return its compiled cross-entropy.
 
-    Layers stay apart: another rank may hold the next one, or this rank gathers its weights later.
+    Each layer is compiled by itself, because another rank may hold the next one, or this rank gathers the next one's
+    weights later.
     """
     configure_compiler()
     for module in modules:
@@ -57,7 +58,7 @@ def _compiled(function: Callable[..., Any], **more: Any) -> Callable[..., Any]:
 
 def configure_compiler() -> None:
     """Set torch's compiler options; call this before the first compilation."""
-    import torch._dynamo.config  # noqa: PLC0415 - seconds; the launcher imports this module but never compiles
+    import torch._dynamo.config  # noqa: PLC0415 - takes seconds; the launcher imports this module but never compiles
     import torch._functorch.config  # noqa: PLC0415
     import torch._inductor.config  # noqa: PLC0415
     import torch.fx.experimental._config  # noqa: PLC0415
@@ -65,33 +66,35 @@ def configure_compiler() -> None:
     torch._dynamo.config.recompile_limit = 64  # torch's default of 8 is too low for several models in one process
     options: dict[str, object] = {
         "compile_threads": _compile_threads(),
-        # Casts of weights and biases, some of 1,024 elements, share launches: 22 a layer instead of 28
+        # Lets casts of weights and biases, some of 1,024 elements, share kernels: 22 launches a layer instead of 28
         "combo_kernels": True,
         "combo_kernels_pointwise_only": True,
-        "combo_kernel_max_num_nodes": 32,  # 8 would leave one cast of a layer alone
-        # Without it, the size of a batch decides whether sums over rows and columns share a kernel: others recompile
+        "combo_kernel_max_num_nodes": 32,  # with 8, one cast of each layer would need a launch of its own
+        # Without it, the batch size decides whether sums over rows and columns share a kernel, and other sizes
+        # recompile
         "triton.mix_order_reduction_non_strict_mode": True,
-        # LayerNorm's backward kernel reads 11 tensors; 10 are the default because more may spill, and none do here
+        # LayerNorm's backward kernel reads 11 tensors; the default of 10 avoids register spills, which don't occur here
         "triton.mix_order_reduction_max_reads": 16,
     }
     if compiler := os.environ.get("CXX"):
-        with suppress(OSError, ValueError):  # Inductor refuses what it can't call, by name
+        with suppress(OSError, ValueError):  # if Inductor can't call it, Inductor's own error names it
             options["cpp.cxx"] = (None, _one_program(compiler))
     for name, value in _known(options).items():
         setattr(torch._inductor.config, name, value)
-    # Both dropouts number their elements alike; the compiler would save the second mask because of that
+    # Both dropouts number their elements in the same way, which would make the compiler save the second mask,
     torch._functorch.config.ban_recompute_used_far_apart = False
-    # or because fp8's casts put it more than 100 operations behind the layer's input: 76 MB at 24,576 tokens
+    # and so would fp8's casts, which put it more than 100 operations after the layer's input: 76 MB at 24,576 tokens
     torch._functorch.config.ban_recompute_long_fusible_chains = False
-    # If tokens equal the hidden size, the compiler takes both for one number and recompiles for the next batch
+    # If the tokens happen to equal the hidden size, the compiler treats both as one number and recompiles later
     torch.fx.experimental._config.use_duck_shape = False
 
 
 def _one_program(cxx: str) -> str:
-    """Return a program that calls CXX with its first arguments: Inductor takes `ccache g++` for a program's name.
+    """Return the path of one program that calls CXX: Inductor would take `ccache g++` for the name of a program.
 
-    A script in the user's cache, whose name Inductor reads the kind of compiler from. Raises OSError if it can't be
-    written, ValueError if CXX can't be read.
+    If CXX has arguments, the program is a script in the user's cache. It is named after the compiler, because Inductor
+    derives the kind of compiler from the name. Raises OSError if the script can't be written, ValueError if CXX can't
+    be parsed.
     """
     words = compiler_words(cxx)
     if len(words) == 1:
@@ -109,7 +112,10 @@ def _one_program(cxx: str) -> str:
 
 
 def _compile_threads() -> int:
-    """Return this rank's share of the cores, 8 at most; on a CPU, whose few pieces compile quickly, no pool of them."""
+    """Return how many processes compile: this rank's share of the cores, but at most 8.
+
+    On a CPU return 1, which starts no pool of processes, because its few pieces compile quickly.
+    """
     if not torch.cuda.is_available():
         return 1
     ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
@@ -118,12 +124,12 @@ def _compile_threads() -> int:
 
 
 def _known(options: Mapping[str, object]) -> dict[str, Any]:
-    """Return those of Inductor's options that this torch has: each minor version adds some."""
+    """Return those of the options that this torch's Inductor has: each minor version adds some."""
     return {name: value for name, value in options.items() if hasattr(torch._inductor.config, name)}
 
 
 def compiler_obstacle(device: torch.device) -> str | None:
-    """Return, in a line, why torch.compile can't work for this device; None if it can."""
+    """Return a line that says why torch.compile can't work for this device; None if it can."""
     try:
         configure_compiler()
         torch.compile(_tried, fullgraph=True)(torch.zeros(97, device=device))

@@ -20,7 +20,9 @@ from bertbench.model.shape import BertShape
 
 
 class Normalised(NamedTuple):
-    """Hidden states before LayerNorm's weight and bias: normalised * scale + shift, as joined layers hand them on.
+    """Hidden states as joined layers pass them on: LayerNorm's weight and bias aren't applied yet.
+
+    The hidden states are normalised * scale + shift.
 
     In the backward pass, the gradient of `normalised_TD` stands for the gradient of the hidden states.
     """
@@ -34,7 +36,7 @@ class EncoderLayer(nn.Module):
     """Attention and feed-forward, each followed by dropout, the residual and LayerNorm (Devlin et al., 2018).
 
     The code before and after attention is in separate methods that depend only on the number of tokens.
-    model/compiled_layer.py holds what torch compiles in their place, once for all layers and batches.
+    model/compiled_layer.py holds the functions that torch compiles in their place, once for all layers and batches.
     """
 
     def __init__(self, shape: BertShape, attention: Attention = attention) -> None:
@@ -44,9 +46,9 @@ class EncoderLayer(nn.Module):
         self.hidden_dropout = shape.hidden_dropout
         self.attention = attention
         self.residual_type: torch.dtype | None = None
-        """The format of LayerNorm outputs on a GPU; None keeps the format that they compute in."""
+        """The format of LayerNorm outputs on a GPU; None keeps the format in which LayerNorm computes."""
         self.output_type: torch.dtype | None = None
-        """The same for the last one, whose output is the layer's."""
+        """The same for the second LayerNorm, whose output is the layer's output."""
         self.qkv = Linear(shape.hidden_size, 3 * shape.hidden_size)
         self.attention_output = Linear(shape.hidden_size, shape.hidden_size)
         self.attention_norm = AddNorm(shape.hidden_size, eps=shape.layer_norm_eps)
@@ -88,18 +90,19 @@ class EncoderLayer(nn.Module):
 
 
 def in_format(tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
-    """Return the tensor in `dtype`, or unchanged if that is None.
+    """Return the tensor in `dtype`, or unchanged if `dtype` is None.
 
-    What an autograd.Function returns is converted by this: torch 2.11's compiler drops an output's gradient behind a
-    `.to` that changes nothing.
+    Use it to convert what an autograd.Function returns: torch 2.11's compiler loses the gradient of an output that
+    passes through a `.to` without effect.
     """
     return tensor if dtype in (None, tensor.dtype) else tensor.to(dtype)
 
 
 def recompute(layers: Iterable[nn.Module]) -> None:
-    """Make layers keep only their inputs, and run again in the backward pass (Chen et al. 2016, arXiv 1604.06174).
+    """Make layers keep only their inputs and run again in the backward pass (Chen et al. 2016, arXiv 1604.06174).
 
-    Memory holds one layer's activations at a time, for a third more work; parameter names stay.
+    Memory then holds the activations of one layer at a time, at the cost of a third more work. Parameter names don't
+    change.
     """
     for layer in layers:
         layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)

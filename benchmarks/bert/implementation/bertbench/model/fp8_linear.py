@@ -89,7 +89,7 @@ class Fp8Linear(Linear):
         return self._multiplied(input_NI, None, with_ones=False)
 
     def with_gelu(self, input_NI: Tensor) -> Tensor:
-        """Return GELU (by tanh) of the layer's output; the kernel of GELU's gradient casts it."""
+        """Return GELU (by tanh) of the layer's output; backward, the kernel that computes its gradient casts that."""
         output_NO: Tensor = _ProductGelu.apply(
             self._observed(input_NI), self.weight, *self._cast_weight(), self.bias, *self.scaling.tensors()
         )
@@ -104,7 +104,9 @@ class Fp8Linear(Linear):
     def _observed(self, input_NI: Tensor) -> Tensor:
         """Return the input in the format of products; in training, observe it."""
         if self.training:
-            observe(self.scaling.input, input_NI)  # before it is rounded, which may write it to rows that lie apart
+            # Before it is rounded: with_ones rounds it into a wider matrix, and torch's compiler would take the maxima
+            # of that one's rows in a second loop, which reads back what the first wrote
+            observe(self.scaling.input, input_NI)
         return input_NI.to(product_type(input_NI))
 
     def _cast_weight(self) -> tuple[Tensor, Tensor]:

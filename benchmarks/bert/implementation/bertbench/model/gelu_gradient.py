@@ -1,24 +1,24 @@
-"""Compute the gradients of GELU's input and of its bias in one pass: an operator that torch's compiler calls.
+"""Compute the gradients of GELU's input and of its bias in one pass, by an operator that torch's compiler calls.
 
-The compiler's own code would read the input's gradient again to sum its columns: 202 MB a layer at 24,576 tokens of
-BERT-Large. For fp8's products the operator also casts that gradient, which would be read again, too: 201 MB.
-On a GPU the operator is one Triton kernel (model/gelu_kernel.py), elsewhere torch's operations.
+The compiler's own code would read the input's gradient a second time to sum its columns: 202 MB a layer at 24,576
+tokens of BERT-Large. For fp8's products, the operator also casts that gradient, which would otherwise be read again,
+too: 201 MB. On a GPU the operator is one Triton kernel (model/gelu_kernel.py); elsewhere it calls torch's operations.
 Shapes: T tokens, F feed-forward size, B blocks of ROWS tokens, the last one perhaps shorter.
 """
 
 import torch
 from torch import Tensor
 
-from bertbench.model.fp8_scaling import E5M2, to_fp8
+from bertbench.model.fp8_scaling import E5M2, raise_amax, to_fp8
 
-ROWS = 128  # a program's: 3,072 programs at 24,576 tokens of BERT-Large, and block sums of 1.6 % of what they sum
+ROWS = 128  # of a program: 3,072 programs at 24,576 tokens of BERT-Large; block sums take 1.6 % of their input's bytes
 
 
 @torch.library.custom_op("bertbench::gelu_gradient", mutates_args=())
 def gelu_gradient(gradient_TF: Tensor, product_TF: Tensor, bias_F: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the product's gradient [T, F], and its sums over blocks of rows [B, F], in float32 at least.
+    """Return the gradient of the product [T, F], and its sums over blocks of rows [B, F] in at least float32.
 
-    `gradient_TF` is that of gelu(product + bias) by tanh (Hendrycks and Gimpel, arXiv 1606.08415).
+    `gradient_TF` is the gradient of gelu(product + bias), in tanh's form (Hendrycks and Gimpel, arXiv 1606.08415).
     """
     wide_TF = product_TF + bias_F
     slope_TF = torch.ops.aten.gelu_backward(gradient_TF.to(wide_TF.dtype), wide_TF, approximate="tanh")
@@ -47,7 +47,7 @@ def gelu_gradient_to_fp8(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return what `gelu_gradient` does, and the product's gradient * scale in e5m2; let `amax` cover that gradient."""
     result_TF, sums_BF = gelu_gradient(gradient_TF, product_TF, bias_F)
-    amax.copy_(torch.maximum(amax, result_TF.abs().amax().to(amax.dtype)))
+    raise_amax(amax, result_TF.abs())
     return result_TF, sums_BF, to_fp8(result_TF, scale, E5M2)
 
 

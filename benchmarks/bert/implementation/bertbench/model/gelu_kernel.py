@@ -1,4 +1,4 @@
-"""The Triton kernel of model/gelu_gradient.py. Shapes: as there."""
+"""Define the Triton kernel of model/gelu_gradient.py, which explains the shapes."""
 
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ from torch import Tensor, finfo, int32
 from bertbench.model.fp8_kernels import magnitude_bits, saturated
 
 COLUMNS = 256
-STEP = 8  # rows at a time: with 256 columns 16 elements of each thread
+STEP = 8  # rows at a time: with 256 columns, each thread has 16 elements
 
 
 class Cast(NamedTuple):
@@ -39,7 +39,7 @@ def gelu_gradient_blocks(
         place = row.to(tl.int64)[:, None] * width + column[None, :]
         value = tl.load(products + place, inside, 0.0).to(tl.float32) + bias[None, :]
         gradient = tl.load(gradients + place, inside, 0.0).to(tl.float32)
-        # gelu(v) = v * sigmoid(k * (v + c * v^3)), with k = 2 * sqrt(2 / pi): tanh written as a sigmoid
+        # gelu(v) = v * sigmoid(k * (v + c * v^3)), with k = 2 * sqrt(2 / pi), where tanh is written as a sigmoid
         square = value * value
         share = tl.sigmoid(1.5957691216057308 * value * (1 + 0.044715 * square))
         slope = share + share * (1 - share) * 1.5957691216057308 * value * (1 + 0.134145 * square)

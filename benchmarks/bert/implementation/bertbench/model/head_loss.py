@@ -1,8 +1,9 @@
-"""The masked-LM head's product and its loss as one function for torch's compiler: scores are read and written once.
+"""Compute the masked-LM head's product and loss as one compiled function that reads and writes the scores once.
 
-The forward pass turns each row of scores into its gradient while it is in cache; the backward pass is two products. The
-bias is a column of the output matrix, so that its gradient comes out of the weights' product and no kernel reads the
-scores' gradient for it.
+The forward pass turns each row of scores into its gradient while the row is in cache; the backward pass is two
+products. The bias is a column of the output matrix. The product that computes the weights' gradient therefore also
+computes the bias's, and no kernel has to read the scores' gradient for it.
+
 Shapes: M masked tokens, V vocabulary rows, D hidden size, E = D + BIAS_COLUMNS.
 """
 
@@ -19,9 +20,9 @@ from bertbench.model.options import BIAS_COLUMNS
 
 
 def head_loss(hidden_MD: Tensor, word_VD: Tensor, bias_V: Tensor, labels_M: Tensor) -> Tensor:
-    """Return the sum over rows of -log softmax(hidden @ word.T + bias)[label] without rows whose label is IGNORED.
+    """Return the sum over rows of -log softmax(hidden @ word.T + bias)[label], without rows whose label is IGNORED.
 
-    Products are made in autocast's format, everything else in float32 at least.
+    Products are computed in autocast's format, everything else in at least float32.
     """
     total: Tensor = _HeadLoss.apply(hidden_MD, word_VD, bias_V, labels_M, product_type(hidden_MD))
     return total
@@ -44,7 +45,7 @@ class _HeadLoss(torch.autograd.Function):
         highest_M1 = wide_MV.amax(-1, keepdim=True)
         sums_M1 = (wide_MV - highest_M1).exp().sum(-1, keepdim=True)
         counts_M1 = (labels_M != IGNORED)[:, None]
-        # a comparison in the pass over the row: a look-up would be another kernel, which reads scattered memory
+        # compare within the pass over the row: a lookup would be another kernel, one that reads scattered memory
         is_label_MV = torch.arange(wide_MV.shape[1], device=labels_M.device) == labels_M[:, None]
         label_M1 = torch.where(is_label_MV, wide_MV, 0.0).sum(-1, keepdim=True)
         loss_M1 = torch.where(counts_M1, highest_M1 + sums_M1.log() - label_M1, 0.0)
@@ -60,7 +61,7 @@ class _HeadLoss(torch.autograd.Function):
         gradient_MV, hidden_ME, matrix_VE = ctx.saved_tensors
         hidden_type, weight_type = ctx.formats
         width = hidden_ME.shape[1] - BIAS_COLUMNS
-        # the loss's own gradient, its weight and loss scale, is multiplied in where the products are cast anyway
+        # the gradient of the loss itself (its weight and the loss scale) is applied where products are cast anyway
         to_hidden_MD = (gradient_MV @ matrix_VE[:, :width]).to(hidden_type) * gradient
         to_matrix_VE = gradient_MV.T @ hidden_ME
         to_word_VD = to_matrix_VE[:, :width].to(weight_type) * gradient

@@ -1,15 +1,16 @@
-"""Compute each of a linear layer's three products in the way that is fastest at it on this machine.
+"""Compute each of a linear layer's three products by the library that is fastest for it on this machine.
 
 torch multiplies float32 matrices by MKL, and half precision by oneDNN's general products; oneDNN's products for linear
-layers are a separate operator. Which is faster depends on the processor, the shape and the product: on an EPYC, oneDNN
-computes weight gradients at 105 to 109 GFLOP/s a core and MKL at 92 to 98; on a Xeon with AMX, oneDNN is 3 to 20 %
-slower forward in float32, and 1.7 times as fast for the weight gradient of 512 x 2,048 in bfloat16. A weight's
-gradient reads its left matrix by columns; in half precision both libraries copy that matrix first, and a copy of the
-narrower one of both takes a fifth of the time on that Xeon. So machine/choose_arithmetic.py measures all; torch's own
-is the default.
+layers are a separate operator. Which is faster depends on the processor, the shape and the product. On an EPYC, oneDNN
+computes weight gradients at 105 to 109 GFLOP/s a core, MKL at 92 to 98. On a Xeon with AMX, oneDNN is 3 to 20 % slower
+in float32's forward product, and 1.7 times as fast for the weight gradient of 512 x 2,048 in bfloat16.
 
-oneDNN generates code for each size that it meets, half a millisecond each, and keeps it. So it pays for wide layers and
-for batches of few sizes (loading/filler.py), which `wants_few_sizes` in options.py requests.
+The weight gradient reads its left matrix by columns. In half precision both libraries copy that matrix first. Copying
+the narrower of the two matrices instead takes a fifth of the time on that Xeon. machine/choose_arithmetic.py therefore
+measures all ways; torch's own product is the default.
+
+oneDNN generates code for each size that it meets, which takes half a millisecond, and keeps the code. So oneDNN pays
+off for wide layers and for batches of few sizes (loading/filler.py), which `wants_few_sizes` in options.py requests.
 
 Shapes: N tokens, I features in, O features out.
 """
@@ -25,16 +26,17 @@ from torch.nn import functional
 
 from bertbench.model.options import BIAS_COLUMNS, SIZE_STEP
 
-# Products with an output this much wider than the input, the vocabulary's scores, take longer than code for their size:
-# the input's gradient of 311 rows, 256 features and 30,522 words in float32 takes 26 ms on an EPYC, by MKL 48.
+# A product whose output is this much wider than its input (the scores over the vocabulary) takes longer than generating
+# code for its size. An example is the input's gradient for 311 rows, 256 features and 30,522 words in float32 on an
+# EPYC: it takes 26 ms by oneDNN and 48 ms by MKL.
 _MUCH_WIDER = 16
 
 Library = Literal["torch", "onednn", "copied"]
-"""`copied` is torch's product after a transposed copy of the narrower matrix."""
+"""`copied` is torch's product after the narrower matrix was copied transposed."""
 
 
 class Products(NamedTuple):
-    """The library for each product of a linear layer; only the weight's gradient can be `copied`."""
+    """The library for each product of a linear layer; only the weight gradient can be `copied`."""
 
     forward: Library = "torch"
     to_input: Library = "torch"
@@ -45,11 +47,11 @@ BY_TORCH = Products()
 
 
 class Linear(nn.Linear):
-    """`torch.nn.Linear` computed by `linear`."""
+    """A `torch.nn.Linear` that computes by the function `linear`."""
 
     products = BY_TORCH
     rounded: Tensor | None = None
-    """The weight in 16 bits, for compiled products, where one is kept (rounded_weights.py)."""
+    """A 16-bit copy of the weight for compiled products; None where no copy is kept (rounded_weights.py)."""
 
     def forward(self, input_NI: Tensor) -> Tensor:
         """Multiply: [N, I] in, [N, O] out."""
@@ -57,7 +59,7 @@ class Linear(nn.Linear):
 
 
 def linear(input_NI: Tensor, weight_OI: Tensor, bias_O: Tensor, products: Products = BY_TORCH) -> Tensor:
-    """Return input @ weight.T + bias by the libraries in `products` if `onednn_takes` the tensors, else by torch."""
+    """Return input @ weight.T + bias, by the libraries in `products` if `onednn_takes` the tensors, else by torch."""
     if products != BY_TORCH and torch.is_autocast_enabled("cpu"):
         dtype = torch.get_autocast_dtype("cpu")
         input_NI = input_NI.to(dtype)
@@ -70,14 +72,14 @@ def linear(input_NI: Tensor, weight_OI: Tensor, bias_O: Tensor, products: Produc
 
 
 def product_type(values: Tensor) -> torch.dtype:
-    """Return the type in which products of these values are computed: autocast's, or their own."""
+    """Return the type in which products of these values are computed: autocast's type, or the values' own."""
     device = values.device.type
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else values.dtype
 
 
 @cache
 def onednn_multiplies(dtype: torch.dtype) -> bool:
-    """Return whether oneDNN's products for linear layers take the format: on an x86 CPU, bfloat16 with AVX-512."""
+    """Return whether oneDNN's products for linear layers support the format: on x86 CPUs, bfloat16 needs AVX-512."""
     return (
         platform.machine() in ("x86_64", "AMD64")
         and torch.backends.mkldnn.is_available()
@@ -86,12 +88,12 @@ def onednn_multiplies(dtype: torch.dtype) -> bool:
 
 
 def onednn_takes(input_NI: Tensor, weight_OI: Tensor) -> bool:
-    """Return whether oneDNN can multiply these: on a CPU, outside torch.compile, of a static size."""
+    """Return whether oneDNN can multiply these tensors: on a CPU, outside torch.compile, and of a static size."""
     return (
         not torch.compiler.is_compiling()
         and input_NI.device.type == "cpu"
         and onednn_multiplies(weight_OI.dtype)
-        and type(weight_OI) in (Tensor, nn.Parameter)  # not a DTensor, which is spread over ranks
+        and type(weight_OI) in (Tensor, nn.Parameter)  # not a DTensor, which is sharded over ranks
         and (len(input_NI) % SIZE_STEP == 0 or len(weight_OI) >= _MUCH_WIDER * weight_OI.shape[1])
     )
 
@@ -146,7 +148,10 @@ def widens(device_type: str) -> bool:
 
 
 def weight_gradient(gradient_NO: Tensor, input_NI: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return a weight's gradient by torch's product, [O, I]; float32 is written by the product where it can be."""
+    """Return a weight's gradient by torch's product: [O, I].
+
+    On devices where a 16-bit product can write float32 (`widens`), the product itself writes it.
+    """
     is_half = input_NI.dtype != torch.float32
     if widens(input_NI.device.type) and dtype == torch.float32 and is_half:
         return torch.mm(gradient_NO.T, input_NI, out_dtype=dtype)
@@ -154,14 +159,14 @@ def weight_gradient(gradient_NO: Tensor, input_NI: Tensor, dtype: torch.dtype) -
 
 
 def with_ones_beside(input_NI: Tensor) -> Tensor:
-    """Return the input with columns of ones, from which `weight_and_bias_gradients` finds a bias's gradient."""
+    """Return the input with added columns of ones, which let `weight_and_bias_gradients` compute a bias's gradient."""
     return torch.cat((input_NI, input_NI.new_ones(len(input_NI), BIAS_COLUMNS)), 1)
 
 
 def weight_and_bias_gradients(
     gradient_NO: Tensor, input_NI: Tensor, dtype: torch.dtype, with_ones: bool
 ) -> tuple[Tensor, Tensor]:
-    """Return the gradients of a layer's weight, [O, I], and bias, [O]; `with_ones`, both come from one product."""
+    """Return the gradients of a layer's weight [O, I] and bias [O]; with `with_ones`, one product computes both."""
     if not with_ones:
         return weight_gradient(gradient_NO, input_NI, dtype), gradient_NO.sum(0, dtype=dtype)
     with_bias_OI = gradient_NO.T @ input_NI

@@ -1,4 +1,4 @@
-"""See parameters as flat logical tensors: what optimizers update, norms are taken of, and snapshots name.
+"""View parameters as flat logical tensors, which optimizers update, norms are computed of, and snapshots name.
 
 A parameter may stack several logical tensors along its first dimension, or be a shard of a tensor (a DTensor).
 """
@@ -19,7 +19,7 @@ _MATRIX_DIMENSIONS = 2
 
 
 def matrices_and_vectors(parameters: Iterable[nn.Parameter]) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
-    """Return the trained parameters with weight decay and a trust ratio, and those without."""
+    """Return the trained parameters that get weight decay and a trust ratio, and those that don't."""
     trained = [parameter for parameter in parameters if parameter.requires_grad]
     return (
         [parameter for parameter in trained if parameter.dim() >= _MATRIX_DIMENSIONS],
@@ -28,10 +28,11 @@ def matrices_and_vectors(parameters: Iterable[nn.Parameter]) -> tuple[list[nn.Pa
 
 
 class LogicalTensors:
-    """Parameters as flat logical tensors that an optimizer updates: views, so the parameters must not move in memory.
+    """Parameters as flat logical tensors that an optimizer updates.
 
-    `fused` gives the number of logical tensors that a parameter stacks along its first dimension, if more than one. Of
-    a parameter that is sharded over ranks (a DTensor, never fused), it holds this rank's shard.
+    The tensors are views, so the parameters must not move in memory. `fused` holds the number of logical tensors that a
+    parameter stacks along its first dimension, if more than one. For a parameter that is sharded over ranks (a DTensor,
+    which is never fused), the logical tensor is this rank's shard.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter], fused: Mapping[Tensor, int]) -> None:
@@ -46,10 +47,10 @@ class LogicalTensors:
             for weight, parts in zip(weights, self._parts, strict=True)
             for tensor in logical("", weight, parts).values()
         ]
-        """Shapes of the logical tensors that this rank computes updates of, one by one."""
+        """Shapes of the logical tensors for which this rank computes updates, one by one."""
 
     def spread(self, updates: Sequence[Tensor]) -> list[Tensor]:
-        """Return the flat updates of `weights`, given those of the tensors of `shapes`."""
+        """Return the flat updates of `weights`, given the updates of the tensors in `shapes`."""
         return [update.reshape(-1) for update in updates]
 
     def by_name(self, names: Mapping[Tensor, str], flat: Sequence[Tensor]) -> dict[str, Tensor]:
@@ -69,7 +70,7 @@ class LogicalTensors:
         return self._flat(gradients_of(self._parameters))
 
     def of_parameters(self, tensors: Mapping[Tensor, Tensor]) -> list[Tensor | None]:
-        """Return what belongs to each of `weights`, given tensors of some whole parameters."""
+        """Return the part that belongs to each of `weights`, given tensors for some whole parameters."""
         flat: list[Tensor | None] = []
         for parameter, parts in zip(self._parameters, self._parts, strict=True):
             tensor = tensors.get(parameter)
@@ -83,16 +84,16 @@ class LogicalTensors:
 
 
 LogicalTensorFactory = Callable[[Sequence[nn.Parameter], Mapping[Tensor, int]], LogicalTensors]
-"""Turns parameters and their numbers of logical tensors into the tensors that this rank updates."""
+"""Given parameters and how many logical tensors each stacks, returns the tensors that this rank updates."""
 
 
 def local(tensor: Tensor) -> Tensor:
-    """Return this rank's shard of a DTensor, or any other tensor itself."""
+    """Return this rank's shard of a DTensor; return any other tensor unchanged."""
     return tensor.to_local() if _sharded(tensor) else tensor
 
 
 def gradients_of(parameters: Sequence[nn.Parameter]) -> list[Tensor]:
-    """Return the gradients, this rank's shards of DTensors; all parameters must have one."""
+    """Return the gradients (for a DTensor, this rank's shard); all parameters must have one."""
     gradients = []
     for parameter in parameters:
         assert parameter.grad is not None, "every trained parameter takes part in every step"
@@ -108,12 +109,12 @@ def logical(name: str, tensor: Tensor, parts: int) -> dict[str, Tensor]:
 
 
 def whole_tensor(tensor: Tensor) -> Tensor:
-    """Return a DTensor in full (collective over its mesh), or any other tensor itself."""
+    """Return a DTensor in full (collective over its mesh); return any other tensor unchanged."""
     return tensor.full_tensor() if _sharded(tensor) else tensor
 
 
 def logical_weights(model: Bert) -> dict[str, Tensor]:
-    """Return the logical tensors of a whole model by name, as views."""
+    """Return views of a whole model's logical tensors, by name."""
     fused = model.fused_parameters()
     return {
         logical_name: tensor
@@ -132,5 +133,5 @@ def _like(weight: Tensor, flat: Tensor) -> Tensor:
 
 
 def _sharded(tensor: Tensor) -> "TypeIs[DTensor]":
-    """Return whether a tensor is spread over ranks; importing DTensor to ask its type would take a start 0.4 s."""
+    """Return whether a tensor is sharded over ranks. Importing DTensor to test its type would cost 0.4 s a start."""
     return hasattr(tensor, "to_local")

@@ -1,4 +1,5 @@
-// What a CPU computes between matrix products, each in one or two passes: torch would take a pass for each operation.
+// Computes what lies between matrix products on a CPU, each function in one or two passes over memory. torch would take
+// a pass for each operation.
 
 #include "loops.h"
 
@@ -43,8 +44,8 @@ void dropout(const T* given, T* result, Count count, Mask mask) {
   }
 }
 
-// Calls body(first row, the row after the last, number of the block) for blocks of rows: sums over rows are added up
-// block by block, so that they don't depend on the number of threads.
+// Calls body(first row, the row after the last, number of the block) for each block of rows. Sums over rows are added
+// up block by block, so that they don't depend on the number of threads.
 constexpr Count BLOCK = 64;
 template <class Body>
 void row_blocks(Count rows, Count width, Body body) {
@@ -53,7 +54,8 @@ void row_blocks(Count rows, Count width, Body body) {
     body(first, first + BLOCK < rows ? first + BLOCK : rows, first / BLOCK);
 }
 
-// result = LayerNorm(sums), sums = residual + dropout(given), row by row; keeps their mean and 1 / deviation.
+// result = LayerNorm(sums), where sums = residual + dropout(given), row by row; keeps each row's mean and 1 / standard
+// deviation.
 template <class T, class R>
 void add_norm(const R* residual, const T* given, const float* weight, const float* bias, R* sums, float* moments,
               R* result, Count rows, Count width, Mask mask, float epsilon) {
@@ -76,7 +78,7 @@ void add_norm(const R* residual, const T* given, const float* weight, const floa
   });
 }
 
-// The gradients of given, residual, weight and bias from that of the result.
+// Writes the gradients of given, residual, weight and bias, given the gradient of the result.
 template <class T, class R>
 void add_norm_gradient(const R* gradient, const R* sums, const float* moments, const float* weight, T* to_given,
                        R* to_residual, float* to_weight, float* to_bias, Count rows, Count width, Mask mask) {
@@ -112,7 +114,7 @@ void add_norm_gradient(const R* gradient, const R* sums, const float* moments, c
     }
 }
 
-// log(sum(exp(scores))) of each row.
+// Writes log(sum(exp(scores))) of each row.
 template <class T>
 void log_sum_exp(const T* scores, float* result, Count rows, Count width) {
 #pragma omp parallel for if (rows * width > FEW)
@@ -128,7 +130,7 @@ void log_sum_exp(const T* scores, float* result, Count rows, Count width) {
   }
 }
 
-// weight * (softmax(scores) - 1 at the label) of each row: the gradient of its cross-entropy.
+// Writes weight * (softmax(scores) - 1 at the label) of each row: the gradient of its cross-entropy.
 template <class T>
 void cross_entropy_gradient(const T* scores, const float* log_sums, const float* weights, const Count* labels,
                             T* result, Count rows, Count width) {

@@ -1,4 +1,4 @@
-// What loops over numbers on a CPU share: number formats, vectors, e^x, dropout's masks and sums.
+// Defines what loops over numbers on a CPU share: number formats, vectors, e^x, dropout's masks and sums.
 //
 // Numbers are fp32 or bf16 in memory and fp32 in registers. Compilers turn the inner loops into vector instructions.
 
@@ -21,7 +21,7 @@ namespace {
 using Count = std::int64_t;
 using Bits = std::uint32_t;
 
-// Numbers in a vector: compilers make wider ones of memory, at a tenth of the speed.
+// Numbers in a vector. Compilers keep wider vectors in memory, which is ten times slower.
 #if defined(__AVX512F__)
 constexpr Count LANES = 16;
 #elif defined(__AVX__)
@@ -29,7 +29,7 @@ constexpr Count LANES = 8;
 #else
 constexpr Count LANES = 4;
 #endif
-constexpr Count FEW = 1 << 14;  // elements that take less time than waking other threads
+constexpr Count FEW = 1 << 14;  // so few elements take less time than it takes to wake other threads
 
 struct Bf16 {
   std::uint16_t bits;
@@ -83,7 +83,7 @@ inline Vector higher(Vector one, Vector other) { return other > one ? other : on
 #define SHUFFLES_16 1
 #endif
 
-// All lanes joined, by halves: a compiler would take one lane after the other.
+// Reduces all lanes to one number, by halves. A compiler would take one lane after the other.
 template <class Join>
 inline float over_lanes(Vector all, Join join) {
 #ifdef SHUFFLES_16
@@ -101,7 +101,8 @@ inline float over_lanes(Vector all, Join join) {
   return all[0];
 }
 
-// e^x to 2 units in the last place: 2^n times a polynomial of the rest, |rest| <= ln 2 / 2 (Cephes' expf); 0 below -87.
+// Returns e^x to 2 units in the last place, 0 below -87: 2^n times a polynomial of the rest, where |rest| <= ln 2 / 2
+// (Cephes' expf).
 template <class Value>
 inline Value exponential(Value x) {
   const float magic = 1.5f * (1 << 23);  // adding it rounds to a whole number in the lowest bits
@@ -118,8 +119,8 @@ inline Value exponential(Value x) {
   return x < -87.0f ? Value{} : p * as<Value>((bits_of(shifted) << 23) + 0x3f800000u);
 }
 
-// Dropout's masks are computed, never stored: a hash of two random keys and a number decides for two elements, by its
-// lower and upper 16 bits. So a rate is a multiple of 1 / 65,536.
+// Dropout's masks are computed and never stored. One hash of two random keys and a number decides for two elements, by
+// its lower and upper 16 bits, so a rate is a multiple of 1 / 65,536.
 struct Mask {
   Bits first, second;
   Bits drops;      // of 65,536
@@ -130,8 +131,8 @@ struct Mask {
 
   static Count hashes(Count count) { return rounded(count, 2 * LANES) / 2; }
 
-  // Writes 1 for each kept element and 0 for each dropped one, for 2 * hashes(count) elements; `number` is that of the
-  // first hash. Two elements that share a hash are LANES apart, each in a vector of its own.
+  // Writes 1 for each kept element and 0 for each dropped one, for 2 * hashes(count) elements; `number` is the number
+  // of the first hash. Two elements that share a hash are LANES apart, so each is in a vector of its own.
   void draw(float* kept, Count count, Bits number) const {
     for (Count start = 0; start < count; start += 2 * LANES, number += LANES) {
 #pragma omp simd
@@ -147,7 +148,7 @@ struct Mask {
   }
 };
 
-// Room for the mask of a row, drawn only where something is dropped.
+// A buffer for the mask of a row, which is drawn only if something is dropped.
 struct Kept {
   Mask mask;
   Count width;
@@ -161,7 +162,7 @@ struct Kept {
   }
 };
 
-// The sum of term(i) over a row.
+// Returns the sum of term(i) over a row.
 template <class Term>
 inline float sum_over(Count width, Term term) {
   float lanes[LANES] = {};

@@ -1,10 +1,10 @@
-"""Compute GELU, dropout and LayerNorm; on a CPU they and others call the functions of the .cpp files in this folder.
+"""Compute GELU, dropout and LayerNorm, on a CPU by the C++ functions in this folder, which other files call too.
 
-The system's C++ compiler, or CXX, compiles them for this processor at first use, in seconds, and the user's cache keeps
-the result: one process of a node compiles, the others wait. CXXFLAGS isn't read. Without a compiler torch's operations
-compute the same in more passes over memory.
+The system's C++ compiler, or CXX, compiles the functions for this processor at first use. This takes seconds; one
+process of a node compiles while the others wait, and the user's cache keeps the result. CXXFLAGS isn't read. Without a
+compiler, torch's operations compute the same in more passes over memory.
 
-Shapes: R tokens, D features; R2: two numbers for each token.
+Shapes: R tokens, D features; R2 means two numbers for each token.
 """
 
 import ctypes
@@ -35,24 +35,24 @@ from bertbench.common.turns import one_at_a_time
 
 _SOURCES = sorted(Path(__file__).parent.glob("*.cpp"))
 _HEADERS = sorted(Path(__file__).parent.glob("*.h"))
-# -ffast-math would remove what `exponential` adds and subtracts
+# -ffast-math isn't among them: it would remove the number that `exponential` adds and subtracts again
 _FLAGS = ["-std=c++17", "-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fopenmp", "-shared", "-fPIC"]
-if platform.machine() == "x86_64":  # compilers take half of an Intel's vectors: softmax 1.3 -> 0.9 ns a score
+if platform.machine() == "x86_64":  # by default compilers use half of Intel's vectors: softmax 1.3 -> 0.9 ns a score
     _FLAGS += ["-mprefer-vector-width=512"]
 _TYPES = {torch.float32: "fp32", torch.bfloat16: "bf16"}
-_VALUES = 1 << 16  # that a mask's numbers have
+_VALUES = 1 << 16  # possible values of a mask's random numbers
 _COMPILING = "compiling loops for this processor"
 _used = True
 
 
 @cache
 def library() -> ctypes.CDLL | str:
-    """Return the compiled functions, or in a line why there are none."""
+    """Return the compiled functions, or a line that says why there are none."""
     cxx = os.environ.get("CXX") or "c++"
     try:
         compiler = [*compiler_words(cxx), *_FLAGS]
         source = b"".join(path.read_bytes() for path in _SOURCES + _HEADERS)
-        # all that the compiler knows of itself and of this processor: nodes of several kinds may share a cache
+        # all that the compiler reports of itself and of this processor, since different nodes may share a cache
         target = _output([*compiler, "-dM", "-E", "-x", "c++", os.devnull])
         name = hashlib.sha256(source + target + " ".join(_FLAGS).encode()).hexdigest()[:16]
         compiled = _cache() / f"loops-{name}.so"
@@ -66,9 +66,9 @@ def library() -> ctypes.CDLL | str:
 
 
 def compiler_words(cxx: str) -> list[str]:
-    """Return the program that CXX names and its first arguments, as make and a shell read them: `ccache g++ -m64`.
+    """Return the program that CXX names and its arguments, split as make and a shell do: `ccache g++ -m64`.
 
-    The path of a program may hold blanks. Raises ValueError if a quotation isn't closed.
+    The path of the program may contain blanks. Raises ValueError if a quotation mark isn't closed.
     """
     return [cxx] if Path(cxx).is_file() else shlex.split(cxx)
 
@@ -85,15 +85,18 @@ def _cache() -> Path:
 
 
 def _compile(compiler: list[str], compiled: Path) -> None:
-    if compiled.exists():  # another process had its turn
+    if compiled.exists():  # another process has compiled it
         return
-    print(f"{_COMPILING}; once, 10 to 60 s", file=sys.stderr, flush=True)
+    print(f"{_COMPILING}; this happens once and takes 10 to 60 s", file=sys.stderr, flush=True)
     with new_file(compiled) as unfinished:
         _output([*compiler, *map(str, _SOURCES), "-o", str(unfinished)])
 
 
 def _is_sound(functions: ctypes.CDLL) -> bool:
-    """Return whether GELU is right, which needs `exponential`, as all but copies do: with -ffast-math it isn't."""
+    """Return whether the compiled GELU is right. It isn't with -ffast-math, which breaks `exponential`.
+
+    All functions but copies call `exponential`, so GELU stands for them.
+    """
     values = [place / 8 - 6 for place in range(97)]
     values_in_c = (ctypes.c_float * 97)(*values)
     result = (ctypes.c_float * 97)()
@@ -107,7 +110,7 @@ def _output(command: list[str]) -> bytes:
 
 
 def described() -> str:
-    """Describe, in a line, how attention and what lies between matrix products are computed."""
+    """Return a line that says how attention and the operations between matrix products are computed."""
     functions = library()
     if isinstance(functions, str):
         return f"not compiled, so slower ({functions})"
@@ -116,7 +119,7 @@ def described() -> str:
 
 @contextmanager
 def unused() -> Iterator[None]:
-    """Let torch's operations compute in the body, as they do on a GPU and under torch.func."""
+    """Compute by torch's operations within the context, as on a GPU and under torch.func."""
     global _used  # noqa: PLW0603
     was_used = _used
     _used = False
@@ -138,13 +141,14 @@ def takes(device: torch.device, dtype: torch.dtype) -> bool:
 
 
 def run(name: str, *arguments: Any) -> None:
-    """Call a function for the first tensor's type on contiguous tensors, some to fill, whole numbers and fractions.
+    """Call the variant of a C++ function for the first tensor's type.
 
-    A dry run's tensors hold no numbers: nothing is called for them.
+    Arguments are contiguous tensors (inputs, and outputs to fill), integers and floats. The tensors of a dry run hold
+    no numbers: the function isn't called for them.
     """
     if any(isinstance(argument, FakeTensor) for argument in arguments):
         return
-    # an operation waits for a collective's result; both lists keep its tensors until the call has ended
+    # operations on a collective's result wait for it; both lists keep the tensors alive until the call has ended
     plain = [argument.clone() if isinstance(argument, AsyncCollectiveTensor) else argument for argument in arguments]
     getattr(library(), f"{name}_{_TYPES[arguments[0].dtype]}")(*map(_in_c, plain))
 
@@ -159,18 +163,18 @@ def _in_c(argument: Any) -> Any:
 
 
 class Mask(NamedTuple):
-    """What decides which elements a loop drops."""
+    """Decides which elements a loop drops."""
 
     first: int
     second: int
     drops: int
-    """Of 65,536 elements."""
+    """How many of 65,536 elements are dropped."""
     enlarged: float
     """The factor of kept elements."""
 
 
 def draw_mask(rate: float) -> Mask:
-    """Draw the keys of a mask; nothing for a rate that rounds to 0."""
+    """Draw the keys of a mask; draw nothing if the rate rounds to 0."""
     drops = round(rate * _VALUES)
     if not drops:
         return Mask(0, 0, 0, 1.0)
@@ -240,7 +244,7 @@ def plain_dropout(hidden: Tensor, rate: float, residual: Tensor) -> Tensor:
 
 
 class AddNorm(nn.LayerNorm):
-    """LayerNorm of the sum of a residual and dropout of what is new."""
+    """Computes LayerNorm of the sum of a residual and the dropout of new values."""
 
     def forward(self, hidden_RD: Tensor, residual_RD: Tensor, rate: float) -> Tensor:  # type: ignore[override]
         """Return norm(residual + dropout(hidden)): [R, D]; `rate` is 0 outside training."""
@@ -252,7 +256,7 @@ class AddNorm(nn.LayerNorm):
 
 
 class _AddNorm(torch.autograd.Function):
-    """Keep the sums and each one's mean and 1 / deviation; the backward pass computes masks again."""
+    """Keeps the sums, and each row's mean and 1 / standard deviation; the backward pass computes masks again."""
 
     @staticmethod
     def forward(

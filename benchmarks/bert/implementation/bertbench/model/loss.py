@@ -1,4 +1,4 @@
-"""Describe what the model's heads return and their labels, and sum both cross-entropies.
+"""Define the outputs and labels of the model's heads, and sum both cross-entropies.
 
 Shapes: M masked tokens, S sequences, V vocabulary rows.
 """
@@ -17,21 +17,21 @@ IGNORED = -100
 
 
 class Scores(NamedTuple):
-    """Logits of both heads."""
+    """The logits of both heads."""
 
     masked_lm_MV: Tensor
     next_sentence_S2: Tensor
 
 
 class Labels(NamedTuple):
-    """Right answers, or IGNORED."""
+    """The right answers, or IGNORED."""
 
     masked_M: Tensor
     next_sentence_S: Tensor
 
 
 class LossSums(NamedTuple):
-    """Sums of both heads' cross-entropies, from a model that doesn't return the scores."""
+    """The sums of both heads' cross-entropies, returned by a model that doesn't return the scores."""
 
     masked_lm: Tensor
     next_sentence: Tensor
@@ -47,7 +47,7 @@ def cross_entropy_sum(logits_MV: Tensor, labels_M: Tensor) -> Tensor:
 
 
 class _CrossEntropySum(torch.autograd.Function):
-    """Pass over the logits twice: for each row's log(sum(exp)), and for the gradient, which nothing else stores."""
+    """Passes over the logits twice: for each row's log(sum(exp)), and for the gradient. It stores nothing else."""
 
     @staticmethod
     def forward(ctx: Any, logits_MV: Tensor, labels_M: Tensor) -> Tensor:
@@ -76,7 +76,7 @@ def weighted_loss(
     masked_lm_weight: float | Tensor,
     next_sentence_weight: float | Tensor,
 ) -> Tensor:
-    """Return the weighted sum of both heads' cross-entropies; parts of all ranks add up to the batch's loss."""
+    """Return the weighted sum of both heads' cross-entropies; the sums of all ranks add up to the batch's loss."""
     if not isinstance(scores, LossSums):
         scores = LossSums(
             cross_entropy_sum(scores.masked_lm_MV, masked_labels_M),

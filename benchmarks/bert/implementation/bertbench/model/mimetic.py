@@ -1,11 +1,12 @@
-"""Start from weights that imitate what training finds, called mimetic (Trockman and Kolter 2023).
+"""Start from weights that imitate trained ones: mimetic initialization (Trockman and Kolter 2023).
 
 Heads attend to neighbouring tokens from the first step. Position embeddings start as sines and cosines, for which a
-shift by s positions is a rotation R(s) (Vaswani et al. 2017, section 3.5). A head's key matrix starts as its query
-matrix Q after that rotation, so that its scores are largest s positions away:
+shift by s positions is a rotation R(s) (Vaswani et al. 2017, section 3.5). A head's key matrix starts as the product of
+its query matrix Q and that rotation, so that its scores are largest s positions away:
 Q p(i) . Q R(s) p(j) = Q p(i) . Q p(j - s).
 
-The masked-LM head's dense layer starts as the identity: hidden states first go to the word embeddings as they are.
+The masked-LM head's dense layer starts as the identity, so that hidden states first reach the word embeddings
+unchanged.
 Shapes: P positions, D hidden size, K of a head, F = D / 2 frequencies.
 """
 
@@ -17,17 +18,17 @@ from torch import Tensor, nn
 from bertbench.model.bert import Bert
 
 _SHARPNESS = 2.5
-"""Factor on initial queries and keys: scores of tokens s positions away stand out by its square."""
+"""Factor on initial queries and keys; it raises the scores of tokens s positions away by its square."""
 
 
 @torch.no_grad()
 def imitate_training(model: Bert) -> None:
-    """Let every layer's heads start with the token before, the token after, two before, and so on.
+    """Let each layer's first head start by attending to the previous token, its second to the next, and so on outwards.
 
-    Overwrites position embeddings, key matrices and the masked-LM head's dense layer of an initialized model, whose
+    This overwrites position embeddings, key matrices and the masked-LM head's dense layer of an initialized model. Its
     hidden size must be even.
     """
-    if not model.masked_lm.dense.weight.is_meta:  # meta tensors are another rank's
+    if not model.masked_lm.dense.weight.is_meta:  # meta tensors belong to another rank
         nn.init.eye_(model.masked_lm.dense.weight)
     position_PD = model.embeddings.position.weight
     positions, hidden = position_PD.shape

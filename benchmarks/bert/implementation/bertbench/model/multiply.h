@@ -1,8 +1,9 @@
-// Matrix products of what lies in a core's cache, by vectors or, in bf16 on an Intel with AMX, by tiles; the room that
-// their operands take there.
+// Multiplies matrices that lie in a core's cache: by vectors or, in bf16 on an Intel with AMX, by tiles. Also defines
+// the buffers for the operands.
 //
-// A unit is 32 bits along the depth of a product: one fp32 number, or two of bf16, which one instruction multiplies and
-// adds up in fp32. A left matrix has rows of units; a right one a unit of each column in each row.
+// A unit is 32 bits along the depth of a product: one fp32 number, or two bf16 numbers, which one instruction
+// multiplies and adds up in fp32. A row of a left matrix is a row of units. A row of a right matrix holds one unit of
+// each column.
 
 #pragma once
 
@@ -17,13 +18,13 @@
 #include <unistd.h>
 #endif
 
-#define ALONE __attribute__((noinline))  // a copy for each call takes compilers half as long again
+#define ALONE __attribute__((noinline))  // inlining it at each call would lengthen compilation by half
 
 namespace {
 
 typedef float Unit __attribute__((may_alias));
 
-// A matrix of units: its rows lie `stride` units apart.
+// A matrix of units; its rows are `stride` units apart.
 struct Units {
   Unit* first;
   Count stride;
@@ -32,7 +33,7 @@ struct Units {
   Units from(Count number, Count column = 0) const { return {row(number) + column, stride}; }
 };
 
-// The sums of a block take half of the registers: AVX-512 and ARM have 32.
+// The sums of a block take half of the registers, of which AVX-512 and ARM have 32.
 #if defined(__AVX512F__) || defined(__aarch64__)
 constexpr Count ROWS = 8;
 #else
@@ -40,7 +41,8 @@ constexpr Count ROWS = 4;
 #endif
 constexpr Count VECTORS = 2;
 
-// Writes or adds to ROWS rows of VECTORS vectors: the sum over depth of left [row, depth] * right [depth, ...].
+// Writes to ROWS rows of VECTORS vectors, or adds to them, the sum over depth of left [row, depth] * right [depth,
+// ...].
 template <class Arithmetic>
 inline void multiply_block(Units left, Units right, Units result, Count depth, bool adds) {
   Vector sums[ROWS][VECTORS] = {};
@@ -59,11 +61,12 @@ inline void multiply_block(Units left, Units right, Units result, Count depth, b
     for (Count column = 0; column < VECTORS; column++) vector_at(result.row(row) + column * LANES) = sums[row][column];
 }
 
-constexpr Count TILE = 32;  // columns, and for tiles numbers along depth, are multiples of it, as in sequences.py
+// The number of columns is a multiple of this, as in sequences.py; for tiles, so is the number of values along depth.
+constexpr Count TILE = 32;
 
-// Ways of multiplying: each has its format of numbers, how many of them make a unit, of what the number of rows is a
-// multiple, a session in which it multiplies, and `multiply`: left [rows, depth] @ right [depth, columns] becomes the
-// result or, with `adds`, is added to it.
+// The ways to multiply. Each has its number format `Number`; `UNIT`, how many numbers make a unit; `HEIGHT`, of which
+// the number of rows is a multiple; `Session`, within which it multiplies; and `multiply`, which writes left [rows,
+// depth] @ right [depth, columns] to the result or, with `adds`, adds it.
 
 template <class Arithmetic>
 struct ByVectors {
@@ -95,8 +98,8 @@ struct Pairs : ByVectors<Pairs> {
 #endif
 
 #ifdef __AMX_BF16__
-// Eight tiles of 16 rows of 64 bytes. It lies in memory from the start: of what a function writes there, a compiler
-// keeps only what it knows to be read, and of this it doesn't.
+// Configures eight tiles of 16 rows of 64 bytes. It is a constant, because a compiler drops a function's writes to
+// memory that nothing visibly reads, and it doesn't see that the instruction reads this.
 struct TileConfiguration {
   alignas(64) std::uint8_t palette = 1;
   std::uint8_t unused[15] = {};
@@ -116,7 +119,7 @@ struct Tiles {
     return allowed;
   }
 
-  // Sets the tiles; afterwards those of before are set, which oneDNN takes to be still there.
+  // Configures the tiles and, at its end, restores the previous configuration, which oneDNN expects to find unchanged.
   struct Session {
     alignas(64) char before[64];
 
@@ -163,7 +166,8 @@ struct Tiles {
 };
 #endif
 
-// to [16, 16] = from, transposed: each of four rounds zips rows with those half of all further down.
+// Writes the transposed `from` to `to` [16, 16]: each of four rounds zips each row of the upper half with one of the
+// lower.
 inline void transpose_block(Units from, Units to) {
 #ifdef SHUFFLES_16
   Vector rows[LANES], zipped[LANES];
@@ -183,14 +187,15 @@ inline void transpose_block(Units from, Units to) {
 #endif
 }
 
-// to [columns, rows] = given [rows, columns], transposed; both are multiples of 16
+// Writes the transposed `given` [rows, columns] to `to` [columns, rows]; both sizes are multiples of 16.
 ALONE inline void transpose(Units given, Units to, Count rows, Count columns) {
   for (Count row = 0; row < rows; row += 16)
     for (Count column = 0; column < columns; column += 16)
       transpose_block(given.from(row, column), to.from(column, row));
 }
 
-// to [rows / 2, columns] has units of two neighbouring rows of bf16 numbers, which lie `stride` numbers apart.
+// Writes units of two neighbouring rows of bf16 numbers to `to` [rows / 2, columns]; the rows are `stride` numbers
+// apart.
 inline void zip(const Bf16* from, Count stride, Units to, Count rows, Count columns) {
   for (Count row = 0; row < rows; row += 2, from += 2 * stride) {
     Unit* const pair = to.row(row / 2);
@@ -199,13 +204,13 @@ inline void zip(const Bf16* from, Count stride, Units to, Count rows, Count colu
   }
 }
 
-// Rows that lie an odd number of cache lines apart: an even one would let columns share few places of the cache.
+// Returns a row stride of an odd number of cache lines; with an even number, columns would share few cache sets.
 inline Count spread(Count columns) { return columns / 16 % 2 ? columns : columns + 16; }
 
 template <class From, class To>
 inline void copy(const From* from, To* to, Count count) {
   if constexpr (std::is_same_v<From, To>) {
-    // by vectors: a call of memcpy takes as long as half of a short row
+    // by vectors, because a call of memcpy takes as long as half of a short row
     typedef char Line __attribute__((vector_size(4 * LANES), aligned(2), may_alias));
     constexpr Count STEP = sizeof(Line) / sizeof(To);
     Count i = 0;
@@ -241,7 +246,7 @@ struct Numbers {
   Units units() { return {reinterpret_cast<Unit*>(numbers.data()), stride / Arithmetic::UNIT}; }
 };
 
-// Room for a matrix of units.
+// A buffer for a matrix of units.
 struct Room {
   std::vector<float, Lines<float>> units;
 
@@ -251,7 +256,7 @@ struct Room {
   }
 };
 
-// [rows / UNIT, columns] of numbers [rows, columns]
+// Returns [rows / UNIT, columns] units of numbers [rows, columns].
 template <class Arithmetic>
 inline Units zip_rows(Numbers<Arithmetic>& rows, Room& room, Count height, Count columns) {
   if constexpr (Arithmetic::UNIT == 1) {

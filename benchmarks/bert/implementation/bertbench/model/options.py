@@ -1,68 +1,70 @@
-"""Options of a model's arithmetic, without importing torch, so that configuration can import them."""
+"""Define the options of a model's arithmetic. Nothing here imports torch, so that the configuration can import it."""
 
 from typing import Literal
 
 PrecisionName = Literal["auto", "fp32", "bf16", "fp16", "fp8"]
 """The format of matrix products and activations.
 
-`auto` becomes fp32 or bf16, as a run measures (machine/choose_arithmetic.py); commands that don't train count it as
-fp32.
-`fp8` is the format of most products of the encoder layers (model/fp8_linear.py); everything else is bf16 then.
+`auto`: a run measures fp32 and bf16 and takes the faster (machine/choose_arithmetic.py); commands that don't train take
+fp32. `fp8`: most products of the encoder layers are in fp8 (model/fp8_linear.py), everything else is in bf16.
 """
 
 ProductsName = Literal["auto", "torch", "onednn"]
-"""The library of a CPU's matrix products: the faster one for each product, as a run measures, or always one."""
+"""The library of a CPU's matrix products: the measured fastest for each product, or always the same one."""
 
 ResidualName = Literal["auto", "fp32", "bf16"]
 """The format in which a layer hands its output to the next.
 
-`auto` becomes bf16 where a GPU computes in bf16, if it passes its check (training/self_check.py), else fp32; commands
-that don't train take it for fp32.
+`auto`: bf16 if a GPU computes in bf16 and the format passes its check (training/self_check.py), otherwise fp32.
+Commands that don't train take fp32.
 """
 
 CompileMode = Literal["auto", "none", "default", "graphs"]
-"""Whether torch.compile fuses pieces of the model. `graphs` also replays a CUDA graph of the whole iteration at each of
-a few sizes (training/graph_trainer.py). `auto` becomes the fastest that passes its check (training/self_check.py);
-commands that don't train take the device's default for it."""
+"""Whether torch.compile fuses pieces of the model.
+
+`graphs` also replays a CUDA graph of the whole iteration for each of a few batch sizes (training/graph_trainer.py).
+`auto` takes the fastest mode that passes its check (training/self_check.py); commands that don't train take the
+device's default.
+"""
 
 
 SIZE_STEP = 16
-"""Batches of few sizes have sizes that are multiples of this."""
+"""Where batches should have few sizes, their sizes are multiples of this."""
 
 BIAS_COLUMNS = 8
-"""Columns added to a product for its bias's gradient: one is read, but a GPU's 16-bit products want multiples of 8."""
+"""Columns added to a product for its bias's gradient. One would do, but 16-bit products on GPUs want multiples of 8."""
 
 FP8_WIDTH_STEP = 16
-"""Both widths of a matrix that is multiplied in fp8 are multiples of this, as torch and NVIDIA's libraries want."""
+"""Rows and columns of a matrix in an fp8 product are multiples of this, as torch and NVIDIA's libraries require."""
 
 LEAST_WIDTH = 256
-"""Least hidden size for which code per batch size pays on a CPU (model/products.py)."""
+"""Smallest hidden size for which generating code per batch size pays off on a CPU (model/products.py)."""
 
 
 def default_mode(device_type: str) -> CompileMode:
-    """Return the default mode: none on a CPU, where matrix products leave too little to fuse."""
+    """Return the default mode: none on a CPU, where little time is spent between matrix products."""
     return "default" if device_type == "cuda" else "none"
 
 
 def unmeasured_precision(asked: PrecisionName) -> PrecisionName:
-    """Return the format where nothing is measured: fp32 for `auto`, since measuring would take longer than it saves."""
+    """Return the format to use without a measurement: fp32 for `auto`, if measuring would take longer than it saves."""
     return "fp32" if asked == "auto" else asked
 
 
 def without_fp8(precision: PrecisionName) -> PrecisionName:
-    """Return the format of all that fp8 doesn't multiply: bf16 where `precision` is fp8."""
+    """Return the format of everything but fp8's products: bf16 if `precision` is fp8, otherwise `precision`."""
     return "bf16" if precision == "fp8" else precision
 
 
 def unchecked_mode(asked: CompileMode | None, device_type: str) -> CompileMode:
-    """Return the mode where no fast path is checked: the device's default for `auto`, or if none was asked for."""
+    """Return the mode to use where fast paths aren't checked: the device's default for `auto` and for None."""
     return default_mode(device_type) if asked in (None, "auto") else asked
 
 
 def wants_few_sizes(device_type: str, precision: PrecisionName, mode: CompileMode, hidden_size: int) -> bool:
     """Return whether code is generated per batch size, so that batches should have few sizes (loading/filler.py).
 
-    torch.compile, and oneDNN on a CPU (half precision, wide layers) generate such code.
+    torch.compile generates such code, and so does oneDNN on a CPU (in half precision, for wide layers).
     """
     by_onednn = device_type == "cpu" and (precision != "fp32" or hidden_size >= LEAST_WIDTH)
     return mode != "none" or by_onednn

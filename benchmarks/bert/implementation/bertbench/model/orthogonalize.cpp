@@ -1,16 +1,16 @@
-// Muon's orthogonalization in bf16, a matrix at a time in a core's cache: between a library's products, each of which
-// also puts its operands in another order, it would go out and back in.
+// Computes Muon's orthogonalization in bf16, one matrix at a time in a core's cache. Between a library's products the
+// matrix would leave the cache and return, and each product would also reorder its operands.
 
 #include "multiply.h"
 
 namespace {
 
-// A step: X becomes (linear + cubic G + quintic G G) X, where G = X X^T.
+// The coefficients of a step: X becomes (linear + cubic G + quintic G G) X, where G = X X^T.
 struct Quintic {
   float linear, cubic, quintic;
 };
 
-// One matrix X [H, W], not higher than wide; both are rounded up to whole tiles, and what is added is 0.
+// One matrix X [H, W] with H <= W; both are rounded up to whole tiles, and the padding is 0.
 template <class Arithmetic>
 struct Iteration {
   using Matrix = Numbers<Arithmetic>;
@@ -49,7 +49,7 @@ struct Iteration {
   }
 };
 
-// Singular vectors as given, singular values near 1; matrices and results [B, H, W].
+// Keeps singular vectors and brings singular values close to 1; matrices and results [B, H, W].
 template <class Arithmetic>
 void orthogonalize(const float* given, float* result, Count count, Count height, Count width, Count steps, Quintic by,
                    float smallest) {

@@ -1,4 +1,4 @@
-"""Measure which library is fastest at each product of each linear layer of a model."""
+"""Measure which library is fastest for each product of each linear layer of a model."""
 
 import time
 from collections.abc import Callable
@@ -24,16 +24,16 @@ from bertbench.model.shape import BertShape
 _LIBRARIES: tuple[Library, ...] = ("torch", "onednn")
 _FOR_WEIGHTS: tuple[Library, ...] = (*_LIBRARIES, "copied")
 _ROUNDS = 2
-# Tokens of a measurement, by bytes of a number: more take longer and give the same ranking
+# Tokens of a measurement, by bytes per number; more tokens take longer and lead to the same ranking
 _TOKENS = {2: 2048, 4: 1024}
 _MASKED = 7  # the head reads one token in 7
-_CLEARLY = 0.97  # of torch's time at most: below that, differences are noise
+_CLEARLY = 0.97  # a library must need at most this share of torch's time; smaller differences are noise
 
 Agree = Callable[[Tensor], Tensor]
 """Sums a tensor over all ranks."""
 
 Shape = tuple[int, int]
-"""Features out and in of a linear layer."""
+"""A linear layer's output features and input features."""
 
 
 def layer_shapes(shape: BertShape, dtype: torch.dtype) -> list[Shape]:
@@ -46,11 +46,10 @@ def layer_shapes(shape: BertShape, dtype: torch.dtype) -> list[Shape]:
 
 
 def measure(rows: dict[Shape, int], dtype: torch.dtype) -> Tensor:
-    """Return seconds [shapes, 3 products, 3 libraries], float64: the best of two rounds after a warm-up.
+    """Return seconds in float64, [shapes, 3 products, 3 libraries]: the best of two rounds after a warm-up.
 
-    `rows` gives the rows of each shape's products, which are rounded up to a static size.
-
-    The time is infinite where a library can't compute a product.
+    `rows` holds the rows of each shape's products, which are rounded up to a static size. The time is infinite where a
+    library can't compute a product.
     """
     seconds = torch.full((len(rows), 3, len(_FOR_WEIGHTS)), torch.inf, dtype=torch.float64)
     for place, ((outputs, inputs), least) in enumerate(rows.items()):
@@ -66,7 +65,7 @@ def measure(rows: dict[Shape, int], dtype: torch.dtype) -> Tensor:
 
 
 def _measure_product(multiply: Callable[[Library], Tensor], libraries: tuple[Library, ...], seconds: Tensor) -> None:
-    """Fill in the seconds that each library takes at one product: [libraries]."""
+    """Fill in the seconds that each library takes for one product: [libraries]."""
     for number in range(1 + _ROUNDS):
         for place, library in enumerate(libraries):
             began = time.perf_counter()
@@ -76,7 +75,7 @@ def _measure_product(multiply: Callable[[Library], Tensor], libraries: tuple[Lib
 
 
 def fastest(seconds: Tensor) -> list[Products]:
-    """Return the fastest library of each product; torch's unless another one is clearly faster."""
+    """Return the fastest library for each product: torch's, unless another one is clearly faster."""
     weighed = torch.cat((_CLEARLY * seconds[..., :1], seconds[..., 1:]), -1)
     chosen = []
     for forward, to_input, to_weight in weighed.argmin(-1).tolist():
@@ -85,7 +84,7 @@ def fastest(seconds: Tensor) -> list[Products]:
 
 
 def fastest_products(shape: BertShape, tokens: int, dtype: torch.dtype, agree: Agree) -> dict[Shape, Products]:
-    """Return the fastest library of each product of each layer, measured on at most `tokens` tokens."""
+    """Return the fastest library for each product of each layer, measured on at most `tokens` tokens."""
     tokens = min(tokens, _TOKENS[dtype.itemsize])
     masked = max(1, tokens // _MASKED)
     rows = {layer: masked if layer[0] == shape.vocab_size else tokens for layer in layer_shapes(shape, dtype)}
@@ -95,7 +94,7 @@ def fastest_products(shape: BertShape, tokens: int, dtype: torch.dtype, agree: A
 
 
 def set_products(model: Bert, chosen: dict[Shape, Products]) -> None:
-    """Set every layer's libraries to those chosen for its shape, else to torch's."""
+    """Set each layer's libraries to those chosen for its shape, or to torch's if none were chosen."""
     for module in model.modules():
         if isinstance(module, Linear | MaskedLmHead):
             layer = model.embeddings.word if isinstance(module, MaskedLmHead) else module

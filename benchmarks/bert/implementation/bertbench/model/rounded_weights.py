@@ -1,8 +1,9 @@
 """Keep 16-bit copies of the weights that compiled products read, so that no pass of the model casts them.
 
-A cast reads 4 bytes a parameter and writes 2, in every forward pass: of an accumulated step's parts, of evaluations.
-What writes the weights also writes the copies: Triton's optimizer writes them from registers (2 bytes a
-parameter), other optimizers are followed by one cast a step (gradients/buckets.py's `ModelWeights`).
+A cast reads 4 bytes and writes 2 bytes for each parameter. Without copies, every forward pass would cast: each
+accumulation part of a step, and each evaluation. With copies, the optimizer in Triton writes them from registers (2
+bytes for each parameter); after other optimizers, one cast a step updates them (`ModelWeights` in
+gradients/buckets.py).
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,11 +16,11 @@ from bertbench.model.linear import Linear
 
 
 class RoundedWeights:
-    """The copies of some layers' weights, which the layers hold as `rounded`; the weights must not move in memory."""
+    """The copies of some layers' weights, which each layer holds as `rounded`; the weights must not move in memory."""
 
     def __init__(self, layers: Iterable[Linear], dtype: torch.dtype) -> None:
         self.copies: dict[Tensor, Tensor] = {}
-        """By parameter."""
+        """The copy of each parameter."""
         for layer in layers:
             layer.rounded = torch.empty_like(layer.weight, dtype=dtype, requires_grad=False)
             self.copies[layer.weight] = layer.rounded

@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-_TILE = 32  # rows of probabilities have room for a multiple of it, as in multiply.h
+_TILE = 32  # rows of probabilities are padded to a multiple of this, as in multiply.h
 
 
 class EqualLengths(NamedTuple):
-    """A run of neighbouring sequences of one length: their tokens reshape to [count, length] without a copy."""
+    """A run of neighbouring sequences of one length; a view of their tokens has the shape [count, length]."""
 
     start: int
     sequences: int
@@ -24,10 +24,10 @@ class EqualLengths(NamedTuple):
 
 
 class SequenceTable(NamedTuple):
-    """The sequences of a batch for a CPU's attention."""
+    """The sequences of a batch, for attention on a CPU."""
 
     rows_S3: Tensor
-    """First token, length, and how many of a head's probabilities come before."""
+    """Each sequence's first token, its length, and the number of a head's probabilities in the sequences before it."""
     probabilities: int
     """The number of a head's probabilities, over all sequences."""
 
@@ -53,7 +53,7 @@ class Sequences:
 
     @cached_property
     def table(self) -> SequenceTable:
-        """Return the layout for a CPU's attention, made once for all layers and both passes."""
+        """Return the layout for attention on a CPU; it is made once for all layers and both passes."""
         _, counts, lengths = np.array(self.groups).T
         length_S = np.repeat(lengths, counts)
         probabilities_S = length_S * -(-length_S // _TILE) * _TILE
@@ -64,9 +64,9 @@ class Sequences:
 
     @classmethod
     def of(cls, lengths_S: np.ndarray) -> "Sequences":
-        """Lay out sequences of these lengths, in this order; equal neighbours share a group.
+        """Lay out sequences of these lengths in this order; neighbours of equal length share a group.
 
-        Batches come sorted by length, so each different length makes one group.
+        Batches are sorted by length, so there is one group for each length.
         """
         cu_seqlens_S1 = np.zeros(len(lengths_S) + 1, dtype=np.int32)
         np.cumsum(lengths_S, out=cu_seqlens_S1[1:])

@@ -1,10 +1,10 @@
 """Define the sizes of one BERT as plain numbers, and count the floating-point operations that training it needs.
 
-The model doesn't depend on a configuration library. This is the one place that defines which operations count:
-matrix products, without padding: a layer's weights for each token, both products of attention for each pair of a
-sequence's tokens, the masked-LM head for each masked token; the backward pass takes twice the forward's. The pooler,
-the pair head (a 70,000th of BERT-Large's work) and other operations don't count, and recomputation counts apart.
-Follows section 5.1 of Narayanan et al. 2021 (arXiv 2104.04473); docs/performance.md has the formula.
+The sizes need no configuration library. This is the one place that defines which operations count. Matrix products
+count, without padding: the weights of a layer for each token, both products of attention for each pair of tokens in a
+sequence, and the masked-LM head for each masked token. The backward pass counts twice as much as the forward pass. The
+pooler, the pair head (a 70,000th of BERT-Large's work) and other operations don't count; recomputation is counted
+separately. This follows section 5.1 of Narayanan et al. 2021 (arXiv 2104.04473); docs/performance.md has the formula.
 """
 
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ SHAPES = {
 
 
 class BatchCounts(NamedTuple):
-    """What a batch's operations are proportional to; filler and padding don't count."""
+    """The quantities to which a batch's operations are proportional; filler and padding don't count."""
 
     tokens: int
     pairs: int
@@ -65,7 +65,7 @@ class BatchCounts(NamedTuple):
 
 
 class FlopTerms(NamedTuple):
-    """Floating-point operations of a training step, by the quantity they are proportional to."""
+    """The floating-point operations of a training step, by the quantity to which they are proportional."""
 
     token: float
     pair: float
@@ -74,7 +74,7 @@ class FlopTerms(NamedTuple):
 
     @classmethod
     def of(cls, shape: BertShape) -> "FlopTerms":
-        """Return 6 L (4 D^2 + 2 D F), 12 L D and 6 (D^2 + D V): 6 for a weight and token, two of them forward."""
+        """Return 6 L (4 D^2 + 2 D F), 12 L D and 6 (D^2 + D V): 6 for each weight and token, of which 2 are forward."""
         width = shape.hidden_size
         return cls(
             token=6.0 * shape.layers * (4 * width**2 + 2 * width * shape.feed_forward_size),
@@ -87,7 +87,7 @@ class FlopTerms(NamedTuple):
         return self.token * counts.tokens + self.pair * counts.pairs + self.masked * counts.masked
 
     def recomputation(self, counts: BatchCounts) -> float:
-        """Return the operations of the layers' second forward pass, where they keep only their inputs."""
+        """Return the operations of a second forward pass of the layers, needed if they keep only their inputs."""
         return (self.token * counts.tokens + self.pair * counts.pairs) / 3
 
 

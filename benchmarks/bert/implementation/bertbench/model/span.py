@@ -1,4 +1,4 @@
-"""BERT for question answering: score every token as the answer's first and as its last.
+"""Define BERT for question answering: it scores every token as the first and as the last of the answer.
 
 Shapes: as in model/bert.py; G sequences of one length N.
 """
@@ -17,7 +17,7 @@ HEAD = "span"
 
 
 class SpanBert(Bert):
-    """The encoder of a Bert under one linear layer (Devlin et al. 2018); its pre-training heads stay as they are."""
+    """A Bert's encoder, followed by one linear layer (Devlin et al. 2018); the pre-training heads stay unused."""
 
     def __init__(self, shape: BertShape) -> None:
         super().__init__(shape)
@@ -26,7 +26,7 @@ class SpanBert(Bert):
         self.span = nn.Linear(shape.hidden_size, 2)
 
     def initialize_head(self, generator: torch.Generator) -> None:
-        """Draw the layer's matrix like `Bert.initialize`, and set biases to 0."""
+        """Draw the layer's matrix as `Bert.initialize` does, and set biases to 0."""
         draw_normal(self.span.weight, self.shape.initializer_range, generator)
         nn.init.zeros_(self.span.bias)
 
@@ -45,7 +45,7 @@ class SpanBert(Bert):
 
 
 def head_tensors(shape: BertShape) -> dict[str, tuple[int, ...]]:
-    """Return names and shapes of the head's parameters."""
+    """Return the names and shapes of the head's parameters."""
     return {f"{HEAD}.weight": (2, shape.hidden_size), f"{HEAD}.bias": (2,)}
 
 

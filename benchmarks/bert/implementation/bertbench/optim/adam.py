@@ -1,14 +1,14 @@
-"""Run Adam and LAMB in multi-tensor passes: a handful of calls a step, or a few fused passes a tensor.
+"""Run Adam and LAMB in a handful of multi-tensor calls a step, or in a few fused passes over each tensor.
 
 LAMB is Adam with decoupled weight decay whose update is rescaled per tensor, so one class does both.
 Sources: Kingma and Ba 2015; Loshchilov and Hutter 2019 (AdamW); You et al. 2020 (LAMB); NVIDIA apex FusedLAMB for
 the details that MLPerf's reference fixes (bias correction, eps outside the root, exclusions, no clamp).
 
-The steps here are torch's own operations, without a compiler, on CPU and CUDA. Adam and LAMB as multi-tensor calls take
-a dozen passes over memory; torch's fused Adam kernel takes one. On a CPU, where memory bandwidth is the limit, LAMB
-goes one cache-sized block at a time. It is torch's fused Adam on a block: weights, gradients and moments are read once,
-the update overwrites the gradients, and both norms are computed while it is in cache. Once a tensor's norms are
-complete, one more pass over its weights and updates scales and subtracts the updates.
+The steps here consist of torch's own operations, without a compiler, on CPU and CUDA. As multi-tensor calls, Adam and
+LAMB take a dozen passes over memory; torch's fused Adam kernel takes one. On a CPU, where memory bandwidth is the
+limit, LAMB works on one cache-sized block at a time, by torch's fused Adam. It reads weights, gradients and moments
+once, overwrites the gradients with the update, and computes both norms while the block is in cache. When a tensor's
+norms are complete, one more pass over its weights and updates scales and subtracts the updates.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -23,8 +23,8 @@ from bertbench.config.optimizer import OptimizerSettings
 from bertbench.model.logical_tensors import LogicalTensorFactory, LogicalTensors, matrices_and_vectors
 from bertbench.optim.interface import StepFunction, StepScalars, StepTensors
 
-# Four blocks of float32 (weights, gradients, both moments) take 2 MB a core, a Xeon's second-level cache: half the size
-# takes 5 % longer (more calls), 1.5 times the size is no faster.
+# Four blocks of float32 (weights, gradients, both moments) fill 2 MB, a Xeon core's second-level cache. Half the size
+# takes 5 % longer (more calls); 1.5 times the size isn't faster.
 BLOCK_PER_THREAD = 131_072
 
 
@@ -34,14 +34,14 @@ def foreach_step(
     scalars: StepScalars,
     whole_norms: Callable[[Tensor], Tensor] = lambda norms: norms,
 ) -> None:
-    """Update weights and moments by the formulas of MultiTensorAdam; it overwrites the gradients.
+    """Update weights and moments by the formulas of MultiTensorAdam; overwrite the gradients.
 
-    If ranks hold shards, `whole_norms` combines this rank's norms into norms of whole tensors: [2, tensors] in and out,
-    weights above updates.
+    If ranks hold shards, `whole_norms` turns this rank's norms into norms of whole tensors: [2, tensors] in and out,
+    with the weights' norms in row 0 and the updates' in row 1.
     """
     weights, gradients, firsts, seconds = tensors
     advance_moments(tensors, options, scalars)
-    # m / c1 / (sqrt(v / c2) + eps), from the inside out, overwriting the gradients
+    # computes m / c1 / (sqrt(v / c2) + eps) from the inside out and overwrites the gradients
     updates = gradients
     torch._foreach_copy_(updates, seconds)
     torch._foreach_div_(updates, scalars.correction2)
@@ -62,17 +62,18 @@ def foreach_step(
 
 
 class MultiTensorAdam:
-    """Adam with decoupled weight decay, or LAMB, by `options.name`; Adam for what Muon leaves.
+    """Adam with decoupled weight decay, or LAMB, according to `options.name`; Adam for the parameters that Muon leaves.
 
     With m and v the bias-corrected moments: update = m / (sqrt(v) + eps) + weight_decay * w, then
     w -= lr * ratio * update. In LAMB ratio = |w| / |update| per tensor, 1 if either norm is 0; in Adam it is 1.
     Biases and LayerNorm parameters get neither weight decay nor a trust ratio. A fused query-key-value matrix
     counts as three tensors: `fused` says how many logical tensors a parameter holds along its first dimension.
 
-    `matrix_step` updates the matrices, and in Adam the vectors too, unless there is a `vector_step`. `tensor_factory`
-    makes the tensors that this rank updates of parameters and `fused`: all of them, or slices, whose norms
-    `whole_norms` combines with other ranks' for LAMB: [2, tensors] in and out. By parameter, for steps that take them:
-    `rounded` are 16-bit copies of matrices to write, `summed` 16-bit gradients to read. Weights must not move.
+    `matrix_step` updates the matrices. Without a `vector_step`, it also updates the vectors in Adam. Given parameters
+    and `fused`, `tensor_factory` makes the tensors that this rank updates: all of them, or slices. For LAMB on slices,
+    `whole_norms` combines this rank's norms with those of other ranks: [2, tensors] in and out. Some steps also take
+    two mappings from parameters: `rounded` holds 16-bit copies of matrices that the step writes, and `summed` holds
+    16-bit gradients that it reads. The weights must not move in memory.
     """
 
     def __init__(
@@ -90,15 +91,15 @@ class MultiTensorAdam:
         self._options = options
         self._vector_options = options.model_copy(update={"name": "adam", "weight_decay": 0.0})
         self.steps: Scalar = 0
-        """Steps taken: a float64 tensor on the device as soon as a step may have been skipped."""
+        """Steps taken; a float64 tensor on the device once a step may have been skipped."""
         self.matrix_step = matrix_step
-        """May be replaced between steps: a benchmark compares steps on one set of moments."""
+        """May be replaced between steps, so that a benchmark can compare steps on the same moments."""
         if vector_step is None and options.trust_ratio:
             vector_step = foreach_step
         self._vector_step = vector_step
         self._whole_norms = whole_norms
         self._step_options: dict[str, Any] = {}
-        """What `matrix_step` gets besides, if anything."""
+        """Additional arguments of `matrix_step`."""
         self._vector_step_options: dict[str, Any] = {}
         if whole_norms is not None:
             self._step_options["whole_norms"] = whole_norms
@@ -115,8 +116,8 @@ class MultiTensorAdam:
 
     @torch.no_grad()
     def step(self, learning_rate: Scalar, coefficient: Tensor | None = None, taken: Tensor | None = None) -> None:
-        """Update every parameter; all must have gradients. See `optimizer.Optimizer`."""
-        self.steps += 1 if taken is None else taken.double()  # a tensor in place: a CUDA graph keeps its address
+        """Update every parameter; all must have gradients. See `interface.Optimizer`."""
+        self.steps += 1 if taken is None else taken.double()  # in place if a tensor: a CUDA graph keeps its address
         options = self._options
         scalars = StepScalars(
             learning_rate if taken is None else learning_rate * taken,
@@ -130,14 +131,14 @@ class MultiTensorAdam:
         vectors = self._vectors.step_tensors()
         if matrices.weights:
             self.matrix_step(matrices, options, scalars, **self._step_options)
-        elif self._whole_norms is not None:  # this rank's slices hold no matrix, others' wait for its part
+        elif self._whole_norms is not None:  # this rank's slices hold no matrix, but other ranks wait for its norms
             self._whole_norms(torch.zeros(2, 0))
         if vectors.weights:
             vector_step = self._vector_step or self.matrix_step
             vector_step(vectors, self._vector_options, scalars, **self._vector_step_options)
 
     def _correction(self, beta: float) -> Scalar:
-        # at least 1: before the first step taken, moments are 0, and the correction must not be 0
+        # at least 1: before the first step that is taken, the moments are 0, but the correction must not be 0
         steps = self.steps.clamp(min=1) if isinstance(self.steps, Tensor) else self.steps
         return 1 - beta**steps
 
@@ -149,14 +150,14 @@ class MultiTensorAdam:
         self._vectors.reset()
 
     def moments(self, names: Mapping[Tensor, str]) -> dict[str, Tensor]:
-        """Return first and second moments, `<name>.first` and `<name>.second`; see `optimizer.Optimizer`."""
+        """Return first and second moments, `<name>.first` and `<name>.second`; see `interface.Optimizer`."""
         return self._matrices.moments(names) | self._vectors.moments(names)
 
     def resume(self, steps: Scalar) -> None:
-        """Set the count of steps; see `optimizer.Optimizer`."""
+        """Set the count of steps; see `interface.Optimizer`."""
         if isinstance(self.steps, Tensor):
             self.steps.fill_(steps)
-        else:  # step() changes it in place, so take a copy
+        else:  # step() changes the tensor in place, so keep a copy
             self.steps = steps.clone() if isinstance(steps, Tensor) else steps
 
 
@@ -187,7 +188,7 @@ class _WithMoments:
 
 
 def advance_moments(tensors: StepTensors, options: OptimizerSettings, scalars: StepScalars) -> None:
-    """Add the gradients, times the coefficient, to both moments; a skipped step leaves the moments."""
+    """Add the gradients, times the coefficient, to both moments; a skipped step doesn't change the moments."""
     _, gradients, firsts, seconds = tensors
     keep: Scalar = options.beta2
     share: float | list[Tensor] = 1 - options.beta1
@@ -204,7 +205,7 @@ def advance_moments(tensors: StepTensors, options: OptimizerSettings, scalars: S
 
 
 def subtract(weights: list[Tensor], updates: list[Tensor], rate: Scalar) -> None:
-    """Subtract the updates times the rate from the weights; it may overwrite the updates."""
+    """Subtract the updates times the rate from the weights; the updates may be overwritten."""
     if isinstance(rate, Tensor):
         torch._foreach_mul_(updates, rate)
         torch._foreach_sub_(weights, updates)
@@ -213,7 +214,7 @@ def subtract(weights: list[Tensor], updates: list[Tensor], rate: Scalar) -> None
 
 
 def subtract_scaled(weight: Tensor, update: Tensor, squares: tuple[Tensor, Tensor], rate: Scalar) -> None:
-    """Subtract rate * |weight| / |update| times the update, given the squared norms; the ratio is 1 if one is 0."""
+    """Subtract rate * |weight| / |update| * update, given the squared norms; the ratio is 1 if either norm is 0."""
     weight_squares, update_squares = squares
     known = (weight_squares > 0) & (update_squares > 0)
     ratio = torch.where(known, (weight_squares / update_squares).sqrt(), 1.0)
@@ -231,7 +232,8 @@ def native_adam_step(tensors: StepTensors, options: OptimizerSettings, scalars: 
 def adam_kernel(options: OptimizerSettings, decay: float, rate: Scalar, scalars: StepScalars) -> Callable[..., None]:
     """Return torch's fused Adam for one step; `rate` replaces the learning rate of `scalars`.
 
-    It takes weights, gradients, first and second moments, an empty list, and the count of steps for each tensor.
+    Its arguments are weights, gradients, first and second moments, an empty list, and the count of steps of each
+    tensor.
     """
     if isinstance(rate, Tensor):
         rate = rate.float()  # CUDA's kernel reads the tensor as float32
@@ -255,13 +257,15 @@ def blocks_step(
     scalars: StepScalars,
     whole_norms: Callable[[Tensor], Tensor] | None = None,
 ) -> None:
-    """Take the step of `foreach_step` with a trust ratio; it overwrites the gradients.
+    """Take the step of `foreach_step` with a trust ratio, block by block; overwrite the gradients.
 
-    With `whole_norms` (see there) the second pass starts only after every tensor's first, so none is still in cache.
+    With `whole_norms` (see `foreach_step`), the second pass starts only after the first pass over every tensor. By then
+    no tensor is in cache any more.
     """
     assert options.trust_ratio, "Adam steps use torch's own fused kernel"
-    # The kernel computes p - rate (u + decay p). With rate and decay -1, u overwrites p. Here p is the gradient itself:
-    # the kernel reads each number before it writes there, which tests/optim/test_fused.py checks.
+    # The kernel computes p - rate (u + decay p). If rate and decay are -1, u overwrites p. Here p is the gradient
+    # itself, because the kernel reads each number before it writes to its place, which tests/optim/test_fused.py
+    # checks.
     kernel = adam_kernel(options, -1.0, -1.0, scalars)
     steps = [scalar_tensor(scalars.steps, tensors.weights[0].device)]
     all_squares = []
@@ -272,9 +276,10 @@ def blocks_step(
                 updates.nan_to_num_(0.0, 0.0, 0.0)
             kernel([updates], [updates], [firsts], [seconds], [], steps)
             updates.add_(weights, alpha=options.weight_decay)
-            # not torch.dot: two threads of MKL sum by the memory's alignment on an AMD, and replicas would drift apart
+            # not torch.dot: on an AMD, MKL's order of summation in two threads depends on alignment, and replicas would
+            # drift apart
             block_squares += [torch.linalg.vector_norm(weights).square(), torch.linalg.vector_norm(updates).square()]
-        squares_2 = torch.stack(block_squares).view(-1, 2).sum(0)  # of the tensor's weights, and of its updates
+        squares_2 = torch.stack(block_squares).view(-1, 2).sum(0)  # of the tensor's weights and of its updates
         if whole_norms is None:
             subtract_scaled(weight, gradient, (squares_2[0], squares_2[1]), scalars.learning_rate)
         else:
@@ -287,6 +292,6 @@ def blocks_step(
 
 
 def _blocks(tensors: tuple[Tensor, ...]) -> Iterator[tuple[Tensor, ...]]:
-    """Yield the blocks of one logical tensor's weights, gradients and moments."""
+    """Yield blocks of one logical tensor's weights, gradients and moments."""
     size = BLOCK_PER_THREAD * torch.get_num_threads()
     return zip(*(tensor.split(size) for tensor in tensors), strict=True)

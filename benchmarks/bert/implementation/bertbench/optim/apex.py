@@ -1,9 +1,10 @@
 """Wrap NVIDIA apex's FusedLAMB and FusedAdam in our optimizer interface. They need CUDA.
 
-NVIDIA's PyTorch containers include apex; the package that pip installs as `apex` is another project.
-Its optimizers keep moments as torch's do (`exp_avg`, `exp_avg_sq`), and count steps in each group (`step`). They make
-moments where a parameter has none, so the moments that we give them before the first step stay, and a snapshot holds
-them under the same names as those of MultiTensorAdam.
+NVIDIA's PyTorch containers include apex. The package that pip installs as `apex` is another project.
+
+apex's optimizers store moments as torch's do (`exp_avg`, `exp_avg_sq`) and count steps in each group (`step`). They
+create moments only for parameters without any. So they keep the moments that we set before the first step, and a
+snapshot holds them under the same names as MultiTensorAdam's.
 """
 
 import importlib
@@ -22,7 +23,7 @@ _FIRST, _SECOND = "exp_avg", "exp_avg_sq"
 
 
 class ApexAdam:
-    """apex's FusedAdam or FusedLAMB, by `options.name`. The same formulas as MultiTensorAdam, in apex's kernels.
+    """apex's FusedAdam or FusedLAMB, according to `options.name`: MultiTensorAdam's formulas in apex's kernels.
 
     Raises ConfigError if NVIDIA's apex is not installed.
     """
@@ -38,12 +39,12 @@ class ApexAdam:
             self._class = optimizers.FusedLAMB if options.trust_ratio else optimizers.FusedAdam
         except (ImportError, AttributeError) as error:
             raise ConfigError(
-                f"optimizer.impl apex: found no NVIDIA apex ({error}); run in NVIDIA's PyTorch container "
-                "(nvidia/pytorch in their catalogue NGC), which includes it, or set optimizer.impl to torch"
+                f"optimizer.impl apex: NVIDIA's apex isn't installed ({error}); run in NVIDIA's PyTorch container "
+                "(nvidia/pytorch in the NGC catalogue), which includes it, or set optimizer.impl to torch"
             ) from error
         matrices, vectors = matrices_and_vectors(parameters)
         self._tensors = [LogicalTensors(matrices, fused), LogicalTensors(vectors, fused)]
-        # apex takes only parameters: make one of each logical tensor, on the same memory
+        # apex accepts only parameters, so make one of each logical tensor, on the same memory
         self._matrix_parameters = [nn.Parameter(weight) for weight in self._tensors[0].weights]
         self._vector_parameters = [nn.Parameter(weight) for weight in self._tensors[1].weights]
         self._settings = {"betas": (options.beta1, options.beta2), "eps": options.epsilon}
@@ -54,7 +55,7 @@ class ApexAdam:
 
     @torch.no_grad()
     def step(self, learning_rate: Scalar, coefficient: Tensor | None = None, taken: Tensor | None = None) -> None:
-        """Update every parameter; see `optimizer.Optimizer`. apex can't skip a step without asking the device."""
+        """Update every parameter; see `interface.Optimizer`. apex can't skip a step without waiting for the device."""
         assert taken is None, "the configuration refuses loss scaling with apex"
         gradients = [gradient for tensors in self._tensors for gradient in tensors.gradients()]
         if coefficient is not None:
@@ -66,7 +67,7 @@ class ApexAdam:
         self._optimizer.step()
 
     def moments(self, names: Mapping[Tensor, str]) -> dict[str, Tensor]:
-        """Return first and second moments, `<name>.first` and `<name>.second`; see `optimizer.Optimizer`."""
+        """Return first and second moments, `<name>.first` and `<name>.second`; see `interface.Optimizer`."""
         moment_by_name: dict[str, Tensor] = {}
         for tensors, parameters in zip(self._tensors, (self._matrix_parameters, self._vector_parameters), strict=True):
             for suffix, key in (("first", _FIRST), ("second", _SECOND)):
@@ -76,7 +77,7 @@ class ApexAdam:
         return moment_by_name
 
     def resume(self, steps: Scalar) -> None:
-        """Set apex's counts of steps; see `optimizer.Optimizer`."""
+        """Set apex's counts of steps; see `interface.Optimizer`."""
         for group in self._optimizer.param_groups:
             group["step"] = int(steps)
 
@@ -86,7 +87,7 @@ class ApexAdam:
         if self._matrix_parameters:
             groups.append({"params": self._matrix_parameters, "weight_decay": self._weight_decay})
         if self._vector_parameters:
-            # FusedLAMB skips the trust ratio without decay
+            # without weight decay, FusedLAMB applies no trust ratio
             groups.append({"params": self._vector_parameters, "weight_decay": 0.0})
         self._optimizer = self._class(groups, **self._settings)
         for parameter in (*self._matrix_parameters, *self._vector_parameters):

@@ -1,8 +1,8 @@
-"""Hold the weights that an evaluation sees: as a step publishes them, or an exponential moving average.
+"""Provide the weights that an evaluation sees: those of the last step, or an exponential moving average.
 
-    average = d average + (1 - d) w, from 0, divided by 1 - d^t after t steps
+    average = d average + (1 - d) w, starting from 0; after t steps it is divided by 1 - d^t
 
-The division makes it a true mean of past weights from the first step on, like Adam's bias correction.
+Like Adam's bias correction, the division makes the average a true mean of past weights from the first step on.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,20 +16,20 @@ from bertbench.model.logical_tensors import LogicalTensors
 
 
 class EvaluationView:
-    """Evaluations see the weights as they are; other views override what they need."""
+    """Evaluations see the current weights. Other views override the methods in which they differ."""
 
     def __init__(self, weights: ModelWeights, tensors: LogicalTensors | None = None) -> None:
-        """Take the tensors that a view replaces during an evaluation, if it does."""
+        """Take the weights, and the tensors that the view replaces during an evaluation, if it replaces any."""
         self._weights = weights
         self._trained = tensors.weights if tensors else []
         """The weights that training updates on this rank."""
 
     def add_weights(self, steps: int) -> None:
-        """Add the weights after `steps` steps, counted from 1, to an average, if this view is one."""
+        """Add the weights after step `steps`, counted from 1, to the average, if this view has one."""
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
-        """Let the model hold the weights to evaluate inside the context. Collective."""
+        """Let the model hold the weights to be evaluated within the context. Collective."""
         self._weights.ready()
         evaluated = self._evaluated()
         if evaluated is None:
@@ -48,21 +48,21 @@ class EvaluationView:
         self._weights.refresh()
 
     def _evaluated(self) -> list[Tensor] | None:
-        """Return what replaces the trained weights during an evaluation, None to leave them. Collective."""
+        """Return the tensors that replace the trained weights during an evaluation; None for no change. Collective."""
         return None
 
     def reported_loss(self, loss: Tensor, norm: Tensor) -> Tensor:
-        """Return the loss of a step as metrics sum it over the ranks, given the norm of its gradient."""
+        """Return the loss of a step, which metrics sum over ranks, given the norm of its gradient."""
         del norm
         return loss
 
     def state(self, names: Mapping[Tensor, str], rank_state: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return what a snapshot holds of the view and of `rank_state`, the rest of a rank's state."""
+        """Return the snapshot's tensors: those of the view, and `rank_state`, the rest of a rank's state."""
         del names
         return rank_state
 
     def resume(self, steps: int) -> None:
-        """Continue as after `steps` steps, once the state is restored."""
+        """Continue from the restored state, after `steps` steps."""
 
     def reset(self) -> None:
         """Forget all steps; call it after a warm-up."""
@@ -79,7 +79,7 @@ class AverageView(EvaluationView):
 
     @torch.no_grad()
     def add_weights(self, steps: int) -> None:
-        """Add the weights; a skipped step adds its unchanged weights again."""
+        """Add the weights; a skipped step adds the unchanged weights again."""
         share = (1 - self._decay) / (1 - self._decay**steps)
         torch._foreach_lerp_(self._averages, self._trained, share)
 
@@ -87,7 +87,7 @@ class AverageView(EvaluationView):
         return self._averages
 
     def state(self, names: Mapping[Tensor, str], rank_state: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return the averages too, as `average.<name>`; see `EvaluationView`."""
+        """Return the averages as well, as `average.<name>`; see `EvaluationView`."""
         averages = self._tensors.by_name(names, self._averages)
         return rank_state | {f"average.{name}": tensor for name, tensor in averages.items()}
 

@@ -18,9 +18,10 @@ from bertbench.model.rounded_weights import RoundedWeights
 from bertbench.optim.adam import MultiTensorAdam, blocks_step, foreach_step, native_adam_step
 from bertbench.optim.interface import Optimizer, StepFunction
 
-# Above this, fusing saves seconds every hundred steps; below, it would not repay its 10 s of compiling.
+# Above this size, fusing saves seconds every hundred steps. Below it, fusing wouldn't repay its 10 s of compiling.
 _FUSED_FROM = 20_000_000
-# Blocks take ten calls a tensor: for the demo's 0.4 million parameters 2.4 ms a step, multi-tensor operations 1.9 ms.
+# Blocks need ten calls for each tensor. For the demo's 0.4 million parameters a step takes 2.4 ms by blocks, and 1.9 ms
+# by multi-tensor operations.
 _BLOCKS_FROM = 2_000_000
 
 
@@ -32,13 +33,14 @@ def build_optimizer(
     rounded: RoundedWeights | None = None,
     summed: Mapping[Tensor, Tensor] | None = None,
 ) -> tuple[Optimizer, str]:
-    """Return the optimizer of a model, already on its device, and a text that describes its arithmetic.
+    """Return the optimizer of a model that is already on its device, and a text that describes its arithmetic.
 
-    With `buckets` it updates this rank's slices of them; Muon multiplies in `product`. If it `handles_halves`, it
-    writes the copies `rounded` and reads gradients in `summed`, by parameter. Collective: all ranks choose the same
-    arithmetic. Raises ConfigError if `options.impl` is not installed.
+    With `buckets`, the optimizer updates this rank's slices of them. Muon computes its products in `product`. If the
+    optimizer `handles_halves`, it writes the 16-bit copies in `rounded` and reads 16-bit gradients from `summed`; both
+    are by parameter. Collective: all ranks choose the same arithmetic. Raises ConfigError if `options.impl` isn't
+    installed.
     """
-    suffix = ", on this rank's slice of every bucket, weights gathered during the next forward pass" if buckets else ""
+    suffix = ", on this rank's slice of each bucket; the next forward pass gathers the weights" if buckets else ""
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     fused = model.fused_parameters()
     if not options.is_adam_or_lamb:
@@ -71,12 +73,12 @@ def build_optimizer(
 
 
 def handles_halves(options: OptimizerSettings) -> bool:
-    """Return whether the optimizer writes 16-bit copies of weights with the weights, and reads 16-bit gradients."""
+    """Return whether the optimizer writes 16-bit copies along with the weights, and can read 16-bit gradients."""
     return options.is_adam_or_lamb and options.impl == "triton"
 
 
 def tensor_factory(buckets: Buckets | None) -> LogicalTensorFactory:
-    """Return what makes an optimizer's tensors of parameters: this rank's slices of the buckets, or whole ones."""
+    """Return the function that makes an optimizer's tensors: this rank's slices of the buckets, or whole tensors."""
     if buckets is None:
         return LogicalTensors
     from bertbench.gradients.slices import LogicalSlices  # noqa: PLC0415
@@ -87,7 +89,7 @@ def tensor_factory(buckets: Buckets | None) -> LogicalTensorFactory:
 def _choose_steps(
     parameters: list[nn.Parameter], options: OptimizerSettings, buckets: Buckets | None
 ) -> tuple[StepFunction, StepFunction | None, str]:
-    """Return the step of matrices, that of vectors if it has its own, and a text that describes both."""
+    """Return the step for matrices, the step for vectors if it is another one, and a text that describes both."""
     if options.impl == "triton":
         step = _triton().TritonStep()
         return step, step, "Triton kernels over chunks of all tensors"
@@ -107,9 +109,9 @@ def _choose_steps(
 def build_norm(
     model: nn.Module, impl: Implementation, buckets: Buckets, summed: Mapping[Tensor, Tensor] | None = None
 ) -> Callable[[], Tensor]:
-    """Return a function that computes the norm of a model's whole gradient, on the device.
+    """Return a function that computes the norm of a model's whole gradient on the device.
 
-    Triton's kernels read it from `summed`, if given.
+    Triton's kernels read the gradient from `summed`, if that is given.
     """
     if buckets.weights:
         from bertbench.gradients.slices import sliced_norm  # noqa: PLC0415
@@ -127,19 +129,19 @@ def _triton() -> ModuleType:
         return importlib.import_module("bertbench.optim.triton_step")
     except ImportError as error:
         raise ConfigError(
-            f"optimizer.impl triton: found no Triton ({error}); install bertbench[kernels], or set optimizer.impl to "
-            "torch"
+            f"optimizer.impl triton: Triton isn't installed ({error}); install bertbench[kernels], or set "
+            "optimizer.impl to torch"
         ) from error
 
 
 def _fused_lamb(elements: int, device: torch.device) -> tuple[StepFunction, str]:
-    """Return LAMB's step for weights of `elements` elements, fused if every rank has a compiler. Collective."""
+    """Return LAMB's step for weights with `elements` elements, fused if every rank has a compiler. Collective."""
     from bertbench.model.compiled import compiler_obstacle  # noqa: PLC0415
     from bertbench.optim.fused import FusedStep  # noqa: PLC0415
 
     reason = compiler_obstacle(device)
     all_compile = torch.tensor(reason is None, dtype=torch.int32, device=device)
-    # mixed arithmetic would let the replicas' weights diverge
+    # if ranks computed differently, the replicas' weights would diverge
     distributed.all_reduce(all_compile, distributed.ReduceOp.MIN)
     if all_compile:
         return FusedStep(device), "passes fused by torch.compile"
@@ -150,7 +152,7 @@ def _fused_lamb(elements: int, device: torch.device) -> tuple[StepFunction, str]
 def plain_lamb(elements: int, device: torch.device) -> tuple[StepFunction, str]:
     """Return LAMB's step without a compiler, and a text that describes its arithmetic.
 
-    `elements` counts those of the weights that a rank updates.
+    `elements` is the number of elements in the weights that a rank updates.
     """
     if device.type == "cpu" and elements >= _BLOCKS_FROM:
         return blocks_step, "torch's fused Adam on cache-sized blocks"

@@ -1,7 +1,7 @@
-"""Plan a multi-tensor kernel: lists of tensors as a table of addresses, cut into chunks, one a program.
+"""Plan a multi-tensor kernel: a table holds the tensors' addresses, and each program processes one chunk of a tensor.
 
-Apart from triton_step.py, so that a machine without Triton can import it. Shapes: L lists, T tensors of a list,
-C chunks of all tensors.
+This isn't part of triton_step.py, so that a machine without Triton can import it.
+Shapes: L lists, T tensors of a list, C chunks of all tensors.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from torch import Tensor
 from bertbench.common.scalars import Scalar, scalar_tensor
 
 Companions = Sequence[Sequence[Tensor | None]]
-"""More lists, with None for tensors that have no companion."""
+"""Further lists, with None for tensors that have no companion."""
 
 _MOST_ELEMENTS = 2**31
 _ALIGNED_BYTES = 16  # the widest load of a GPU
@@ -22,16 +22,16 @@ _ALIGNED_ELEMENTS = 4
 
 
 class KernelLaunch(NamedTuple):
-    """One launch of a kernel over some of the chunks."""
+    """One launch of a kernel, for some of the chunks."""
 
     first_chunk: int
     chunks: int
     aligned: bool
-    """Whether loads of their tensors can be 16 bytes wide."""
+    """Whether 16-byte loads of their tensors are possible."""
 
 
 class ChunkTables(NamedTuple):
-    """What a kernel reads to find its chunk, on the tensors' device."""
+    """The tables, on the tensors' device, from which a program finds its chunk."""
 
     sizes_and_addresses: Tensor
     """[1 + lists + companions, tensors]."""
@@ -42,10 +42,10 @@ class ChunkTables(NamedTuple):
 
 
 class Chunks:
-    """Equally long lists of flat tensors; tensors at the same index have the same size.
+    """Lists of flat tensors; all lists are equally long, and tensors at the same index have the same size.
 
-    The table holds 0 for the address of a companion that is None. The plan reorders tensors, aligned ones first;
-    `norms` that a kernel reads or writes keep the lists' order. All is on the tensors' device.
+    The table holds address 0 for a companion that is None. The plan reorders tensors, aligned ones first, but the
+    `norms` that a kernel reads or writes are in the lists' order. Everything is on the tensors' device.
     """
 
     def __init__(self, lists: Sequence[Sequence[Tensor]], chunk: int, companions: Companions = ()) -> None:
@@ -55,7 +55,7 @@ class Chunks:
         addresses_LT = np.array(self._addresses)
         assert sizes_T.max() < _MOST_ELEMENTS, "kernels count in 32 bits"
         self.size = len(sizes_T)
-        """Tensors of a list."""
+        """The number of tensors in a list."""
 
         aligned_T = (sizes_T % _ALIGNED_ELEMENTS == 0) & (addresses_LT % _ALIGNED_BYTES == 0).all(0)
         chunks_T = -(-sizes_T // chunk)
@@ -64,11 +64,11 @@ class Chunks:
         ends_T[aligned_first] = chunks_T[aligned_first].cumsum()
         begins_T = ends_T - chunks_T
         self.chunk_ranges = self._tensor(np.stack((begins_T, ends_T)))
-        """First chunk of each tensor, and the one after its last: [2, tensors]."""
+        """Each tensor's first chunk, and the chunk after its last: [2, tensors]."""
 
         tensor_C = aligned_first.repeat(chunks_T[aligned_first])
         self.count = len(tensor_C)
-        """Chunks of all tensors."""
+        """The number of chunks of all tensors."""
         number_in_tensor_C = np.arange(self.count) - begins_T[tensor_C]
         self.tables = ChunkTables(
             self._tensor(np.vstack((sizes_T, addresses_LT))), self._tensor(tensor_C), self._tensor(number_in_tensor_C)
@@ -87,11 +87,11 @@ class Chunks:
         return self._addresses == _addresses(lists, companions)
 
     def new(self, *shape: int) -> Tensor:
-        """Return fp32 memory on the tensors' device."""
+        """Return new fp32 memory on the tensors' device."""
         return torch.empty(shape, device=self._device)
 
     def number(self, scalar: Scalar | None) -> Tensor:
-        """Return a number as a tensor for a kernel to load, 1 for None; doesn't wait for the device."""
+        """Return a number as a tensor that a kernel can load (1 for None), without waiting for the device."""
         return self._one if scalar is None else scalar_tensor(scalar, self._device)
 
     def _tensor(self, numbers: np.ndarray) -> Tensor:

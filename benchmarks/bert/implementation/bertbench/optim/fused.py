@@ -1,8 +1,8 @@
 """Take a LAMB step in two passes over memory that torch.compile fuses.
 
-LAMB needs the second pass because a tensor's norm is known only after its whole update. The update overwrites the
-gradient, so neither pass needs extra memory. A pass takes one flat tensor of any size: one compilation serves all, and
-on a CPU the second pass still finds most tensors in cache.
+LAMB needs the second pass because the norm of an update is known only when the whole update has been computed. The
+update overwrites the gradient, so neither pass needs extra memory. A pass takes one flat tensor of any size, so one
+compilation serves all tensors. On a CPU the second pass finds most tensors still in cache.
 """
 
 from collections.abc import Callable
@@ -17,28 +17,28 @@ from bertbench.optim.adam import subtract_scaled
 from bertbench.optim.interface import StepScalars, StepTensors
 
 _FourTensors = tuple[Tensor, Tensor, Tensor, Tensor]
-"""Weight, gradient, first and second moment of one logical tensor, flat; or four numbers of a step."""
+"""The flat weight, gradient, first moment and second moment of one logical tensor; or four numbers of a step."""
 
 
 class FusedStep:
     """Take the step of `adam.foreach_step` with a trust ratio; the first step compiles for about 10 s.
 
-    The compiler chooses the number of GPU blocks that add up a norm from the first tensor that it sees, for all sizes:
-    so the largest tensor goes first. model/compiled.py's `compiler_obstacle` says whether the device has a compiler.
+    The compiler chooses how many GPU blocks add up a norm. It chooses once, from the first tensor that it sees, so the
+    largest tensor comes first. `compiler_obstacle` in model/compiled.py says whether the device has a compiler.
     """
 
     def __init__(self, device: torch.device) -> None:
         self._first_pass = _fuse(_lamb_first)
-        # torch's own call on a CPU: 31 ms for 107 million parameters, where a compiled one takes 41 ms
+        # on a CPU by torch's own call, which takes 31 ms for 107 million parameters; a compiled one takes 41 ms
         in_one_call = device.type == "cpu" and not torch.compiler.is_compiling()
         self._second_pass = subtract_scaled if in_one_call else _fuse(subtract_scaled)
 
     def __call__(self, tensors: StepTensors, options: OptimizerSettings, scalars: StepScalars) -> None:
-        """Update weights and moments by MultiTensorAdam's formulas for LAMB; it overwrites the gradients."""
+        """Update weights and moments by MultiTensorAdam's formulas for LAMB; overwrite the gradients."""
         assert options.trust_ratio, "Adam steps use torch's own fused kernel"
         device = tensors.weights[0].device
         constants = (options.beta1, options.beta2, options.epsilon, options.weight_decay)  # compiled in
-        # factors save two divisions an element, a fifth of a step's time on two cores
+        # multiplying by factors saves two divisions for each element, a fifth of a step's time on two cores
         numbers = (
             scalar_tensor(1 / scalars.correction1, device),
             scalar_tensor(1 / scalars.correction2, device),

@@ -14,22 +14,22 @@ class Optimizer(Protocol):
     def step(self, learning_rate: Scalar, coefficient: Tensor | None = None, taken: Tensor | None = None) -> None:
         """Take one step with the gradient times `coefficient`.
 
-        `taken` is 1, or 0 to skip: then weights, moments and the count of steps stay, even if gradients aren't finite.
-        It is None in a run that never skips. No value is read back from the device.
+        `taken` is 1, or 0 for a step that is skipped: weights, moments and the count of steps then don't change, even
+        if gradients aren't finite. It is None in a run that never skips steps. No value is read back from the device.
         """
 
     def reset(self) -> None:
         """Forget all steps, as if the optimizer were new; call it after a warm-up."""
 
     def moments(self, names: Mapping[Tensor, str]) -> dict[str, Tensor]:
-        """Return this rank's moments themselves, under names derived from the parameters'."""
+        """Return this rank's moments (the tensors themselves), under names derived from the parameters' names."""
 
     def resume(self, steps: Scalar) -> None:
-        """Continue as after `steps` steps, once their moments are restored."""
+        """Continue from the restored moments, after `steps` steps."""
 
 
 class StepTensors(NamedTuple):
-    """What a step reads and writes: lists of flat tensors, where the same index in all is one logical tensor."""
+    """The tensors that a step reads and writes: lists of flat tensors; one index is one logical tensor in all lists."""
 
     weights: list[Tensor]
     gradients: list[Tensor]
@@ -54,9 +54,9 @@ class StepScalars(NamedTuple):
 
 
 StepFunction = Callable[..., None]
-"""(tensors, options, scalars): one step of all tensors, with the weight decay and the trust ratio of the options.
+"""Takes one step of all tensors, given (tensors, options, scalars); weight decay and trust ratio are in the options.
 
-LAMB's for slices also takes `whole_norms`, which makes norms of whole tensors of this rank's: [2, tensors] in and out.
-Triton's also takes `rounded`, a 16-bit copy of each weight or None, which it writes with the weights, and `summed`, the
-gradients in 16 bits, which it reads.
+LAMB's step for slices also takes `whole_norms`, which turns this rank's norms into norms of whole tensors: [2, tensors]
+in and out. Triton's step also takes `rounded`, which holds for each weight a 16-bit copy to write, or None, and
+`summed`, which holds the gradients to read in 16 bits.
 """

@@ -1,7 +1,7 @@
 """Run Muon on whole matrices although each rank holds only its slices of the buckets (gradients/slices.py).
 
-Each matrix of the encoder has an owner: the rank that computes its update and keeps its momentum. Two all-to-alls move
-segments, the elements of a matrix that lie in one rank's slice:
+Each matrix of the encoder has an owner: the rank that computes its update and keeps its momentum. A segment consists of
+those elements of a matrix that lie in one rank's slice. Two all-to-alls move segments:
 
     gradients         rank 0's slice holds A0, rank 1's slice holds A1 and B1
        | gradients()  each segment goes to the owner of its matrix
@@ -11,8 +11,9 @@ segments, the elements of a matrix that lie in one rank's slice:
        | spread()     each segment of an update returns to the rank whose slice it lies in
     updates           rank 0 updates A0, rank 1 updates A1 and B1
 
-A rank sends and receives its slice's share of these matrices. With more than a few ranks that is little compared with a
-step's reduce-scatter and all-gather. Shapes: R ranks, M matrices, O of them owned by this rank.
+A rank sends and receives its slice's share of these matrices. With more than a few ranks, this is little compared with
+the reduce-scatter and all-gather of a step.
+Shapes: R ranks, M matrices, O of them owned by this rank.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,10 +27,10 @@ from bertbench.model.logical_tensors import LogicalTensors
 
 
 class DistributedMatrices(LogicalTensors):
-    """Logical matrices in slices of buckets: `gradients` and `shapes` are of owned matrices, `weights` of segments."""
+    """Logical matrices in slices of buckets; `gradients` and `shapes` hold owned matrices, `weights` holds segments."""
 
     def __init__(self, buckets: Buckets, parameters: Sequence[nn.Parameter], fused: Mapping[Tensor, int]) -> None:
-        """Assign an owner to each matrix, and learn which rank holds what. Collective."""
+        """Assign an owner to each matrix, and find out which rank holds which elements. Collective."""
         super().__init__(parameters, fused)
         rank = distributed.get_rank()
         owners_M = assign_owners(self.shapes, buckets.slices)
@@ -48,13 +49,13 @@ class DistributedMatrices(LogicalTensors):
 
         elements_RM = _elements_by_rank(self._slices, buckets.slices, len(owners_M), parameters[0].device)
         self._sent_R = [0] * buckets.slices
-        """Elements of gradients that this rank sends to each rank, and whose updates it gets back."""
+        """How many elements of gradients this rank sends to each rank; it gets back as many elements of updates."""
         for owner, elements in zip(owners_M, elements_RM[rank], strict=True):
             self._sent_R[owner] += elements
         self._received_RO = []
         for elements_M in elements_RM:
             self._received_RO.append([elements_M[number] for number in self._owned])
-        """Elements of each owned matrix that this rank gets from each rank."""
+        """How many elements of each owned matrix this rank receives from each rank."""
         self._received_R = [sum(elements_O) for elements_O in self._received_RO]
         self.shapes = [self.shapes[number] for number in self._owned]
         self._empty = parameters[0].new_empty(0)
@@ -68,14 +69,14 @@ class DistributedMatrices(LogicalTensors):
             from_rank.split(elements_O)
             for from_rank, elements_O in zip(arrived.split(self._received_R), self._received_RO, strict=True)
         ]
-        # slices follow each other in the order of the ranks, and so do a matrix's segments
+        # slices are in the order of the ranks, and so are a matrix's segments
         return [
             torch.cat(segments_R).view(shape)
             for shape, segments_R in zip(self.shapes, zip(*segments_RO, strict=True), strict=True)
         ]
 
     def spread(self, updates: Sequence[Tensor]) -> list[Tensor]:
-        """Return the updates of `weights`, given those of the owned matrices. Collective."""
+        """Return the updates of `weights`, given the updates of the owned matrices. Collective."""
         elements_OR = zip(*self._received_RO, strict=True)
         segments_OR = [
             update.reshape(-1).split(elements_R) for update, elements_R in zip(updates, elements_OR, strict=True)
@@ -93,8 +94,8 @@ class DistributedMatrices(LogicalTensors):
         return dict(zip(owned_names, flat, strict=True))
 
     def _exchange(self, leaving: Sequence[Tensor], sent_R: list[int], received_R: list[int]) -> Tensor:
-        """Send tensors, `sent_R` elements to each rank, and return what arrives from each, `received_R` elements."""
-        flat = torch.cat([self._empty, *leaving])  # torch.cat takes no empty list
+        """Send `sent_R` elements of the tensors to each rank; return the `received_R` elements that each rank sent."""
+        flat = torch.cat([self._empty, *leaving])  # torch.cat doesn't accept an empty list
         arrived = flat.new_empty(sum(received_R))
         distributed.all_to_all_single(arrived, flat, received_R, sent_R)
         return arrived
@@ -111,9 +112,10 @@ def _elements_by_rank(slices: LogicalSlices, ranks: int, matrices: int, device: 
 
 
 def assign_owners(shapes: Sequence[Sequence[int]], ranks: int) -> list[int]:
-    """Return the owner of each matrix: the costliest first, each goes to the rank with the least work so far.
+    """Return the owner of each matrix.
 
-    The cost of a matrix [M, N] is M N min(M, N), the cost of a product with its smaller Gram matrix.
+    The matrices are assigned in the order of their cost, the highest first, each to the rank with the least work so
+    far. The cost of a matrix [M, N] is M N min(M, N), the cost of a product with its smaller Gram matrix.
     """
     costs = [shape[0] * shape[1] * min(shape) for shape in shapes]
     work_R = [0] * ranks

@@ -4,8 +4,9 @@
     update   = 0.2 sqrt(max(rows, columns)) orthogonalize(direction)
     w       -= rate (update + weight_decay w)
 
-The factor gives updates AdamW's root mean square, 0.2, so that both use one learning rate and weight decay (Liu et al.
-2025, Muon is Scalable for LLM Training, section 2.2). Shapes: B matrices of one shape, M rows, N columns.
+The factor gives updates a root mean square of 0.2, as in AdamW, so that both optimizers can use the same learning rate
+and weight decay (Liu et al. 2025, Muon is Scalable for LLM Training, section 2.2).
+Shapes: B matrices of one shape, M rows, N columns.
 """
 
 import math
@@ -24,16 +25,16 @@ from bertbench.model.logical_tensors import LogicalTensorFactory, LogicalTensors
 from bertbench.optim.adam import MultiTensorAdam, native_adam_step, subtract
 from bertbench.optim.interface import Optimizer
 
-# Keller Jordan's quintic (kellerjordan.github.io/posts/muon): the steepest slope at 0 that leaves singular values
-# between about 0.7 and 1.2, instead of convergence to 1, which training doesn't need.
+# Keller Jordan's quintic (kellerjordan.github.io/posts/muon). It doesn't converge to 1, which training doesn't need.
+# Instead it has the steepest slope at 0 that still brings singular values to between about 0.7 and 1.2.
 _LINEAR = 3.4445
 _CUBIC = -4.7750
 _QUINTIC = 2.0315
 _SMALLEST_NORM = 1e-7
-# Most elements of each of a batch's four intermediate matrices: without this limit BERT-Large's would take 2 GB.
+# The most elements in each of a batch's four intermediate results. Without the limit, BERT-Large's would take 2 GB.
 _ELEMENTS = 2**24
-# Most elements of a matrix that a core's cache holds with its products: on a Xeon with 2 MB, 512 x 512 is 1.46 times as
-# fast as torch's batched products, 512 x 2,048 0.85 times.
+# The most elements of a matrix that fits into a core's cache together with its products. On a Xeon with 2 MB, 512 x 512
+# is 1.46 times as fast as by torch's batched products, and 512 x 2,048 is 0.85 times as fast.
 _IN_CACHE = 2**18
 _ADAMW_RMS = 0.2
 
@@ -47,7 +48,8 @@ def build_muon(
 ) -> tuple["Muon", str]:
     """Return Muon for a model, or for this rank's slices of its buckets, and a text that describes it. Collective.
 
-    `tensor_factory` makes the tensors that Adam updates. Products are computed in `product`: bf16 where that is faster.
+    `tensor_factory` makes the tensors that Adam updates. Products are computed in the format `product`, bf16 where that
+    is faster.
     """
     fused = model.fused_parameters()
     encoder_matrices, _ = matrices_and_vectors(model.layers.parameters())
@@ -56,7 +58,7 @@ def build_muon(
     adam = MultiTensorAdam(others, options, fused, native_adam_step, tensor_factory=tensor_factory)
     matrices = LogicalTensors(encoder_matrices, fused)
     if buckets is not None:
-        from bertbench.optim.matrices import DistributedMatrices  # noqa: PLC0415 - of sharded runs only
+        from bertbench.optim.matrices import DistributedMatrices  # noqa: PLC0415 - for sharded runs only
 
         matrices = DistributedMatrices(buckets, encoder_matrices, fused)
     text = "Muon for the encoder's matrices, torch's fused Adam for the rest"
@@ -67,12 +69,12 @@ class _Batch(NamedTuple):
     """Matrices of one shape."""
 
     numbers: list[int]
-    """Their numbers among all matrices."""
+    """Their indices among all matrices."""
     momenta_BMN: Tensor
 
 
 class Muon:
-    """Run Muon on matrices, those of one shape in one batch, and another optimizer on the other parameters."""
+    """Runs Muon on matrices (those of one shape in one batch) and another optimizer on the other parameters."""
 
     def __init__(
         self,
@@ -96,7 +98,7 @@ class Muon:
 
     @torch.no_grad()
     def step(self, learning_rate: Scalar, coefficient: Tensor | None = None, taken: Tensor | None = None) -> None:
-        """Update the matrices by Muon, then the other parameters; see `optimizer.Optimizer`."""
+        """Update the matrices by Muon, then the other parameters; see `interface.Optimizer`."""
         options = self._options.muon
         gradients = self._matrices.gradients()
         updates = list(gradients)
@@ -126,13 +128,13 @@ class Muon:
 
     @torch.no_grad()
     def reset(self) -> None:
-        """Zero the momenta, and reset the other optimizer; see `optimizer.Optimizer`."""
+        """Zero the momenta, and reset the other optimizer; see `interface.Optimizer`."""
         for batch in self._batches:
             batch.momenta_BMN.zero_()
         self._others.reset()
 
     def moments(self, names: Mapping[Tensor, str]) -> dict[str, Tensor]:
-        """Return the momenta, `<name>.momentum`, and the other optimizer's; see `optimizer.Optimizer`."""
+        """Return the momenta, `<name>.momentum`, and the other optimizer's moments; see `interface.Optimizer`."""
         momenta: dict[int, Tensor] = {}
         for batch in self._batches:
             momenta.update(zip(batch.numbers, batch.momenta_BMN, strict=True))
@@ -140,17 +142,17 @@ class Muon:
         return {f"{name}.momentum": momentum for name, momentum in by_name.items()} | self._others.moments(names)
 
     def resume(self, steps: Scalar) -> None:
-        """Set the other optimizer's count of steps: Muon counts none; see `optimizer.Optimizer`."""
+        """Set the other optimizer's count of steps (Muon itself counts none); see `interface.Optimizer`."""
         self._others.resume(steps)
 
 
 def orthogonalize(matrices_BMN: Tensor, steps: int, number_format: torch.dtype) -> Tensor:
-    """Return matrices with the same singular vectors and singular values near 1; zero stays zero.
+    """Return matrices with the same singular vectors and with singular values near 1; a zero matrix stays zero.
 
     Products are in `number_format`. Source: Jordan et al. 2024 (Muon).
     """
     rows, columns = matrices_BMN.shape[1:]
-    # the shorter side has the smaller Gram matrix
+    # the Gram matrix of the shorter side is smaller
     wide_BMN = matrices_BMN.mT if rows > columns else matrices_BMN
     result_BMN = torch.empty_like(wide_BMN, memory_format=torch.contiguous_format)
     in_cache = number_format == torch.bfloat16 and rows * columns <= _IN_CACHE

@@ -1,4 +1,4 @@
-"""Train ranks independently for some steps, then make their weights equal again by one outer step.
+"""Let ranks train independently for some steps, then make their weights equal again by one outer step.
 
 With `anchor`, the weights after the last outer step, and w_r, the weights of rank r:
 
@@ -6,9 +6,9 @@ With `anchor`, the weights after the last outer step, and w_r, the weights of ra
     velocity = momentum * velocity + delta
     anchor   = anchor - rate * (delta + momentum * velocity)
 
-That is SGD with Nesterov's momentum as torch.optim.SGD computes it, on weights that moved by -delta (DiLoCo, Douillard
-et al. 2023). With rate 1 and momentum 0 all ranks continue with their mean (local SGD, Stich 2019). Each rank keeps its
-own moments.
+This is SGD with Nesterov's momentum, as torch.optim.SGD computes it, where delta takes the place of the gradient
+(DiLoCo, Douillard et al. 2023). With rate 1 and momentum 0, all ranks continue with the mean of their weights (local
+SGD, Stich 2019). Each rank keeps its own moments.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ from bertbench.optim.average import EvaluationView
 
 
 class OuterStep:
-    """Makes the weights of all ranks equal after every `sync.every_steps` steps; between, each rank trains its own."""
+    """Makes the weights of all ranks equal after every `sync.every_steps` steps, between which each trains its own."""
 
     def __init__(self, tensors: LogicalTensors, sync: Sync, exchange: Exchange) -> None:
         assert sync.outer is not None, "ranks train alone"
@@ -47,7 +47,7 @@ class OuterStep:
         self.weights_agree = True
 
     def resume(self, steps: int) -> None:
-        """Continue as after `steps` steps of every rank."""
+        """Continue from the restored state, after `steps` steps of every rank."""
         self.weights_agree = steps % self._every_steps == 0
 
     def take_if_due(self, steps: int) -> None:
@@ -69,7 +69,7 @@ class OuterStep:
         return self._split(self._mean())
 
     def state(self, names: Mapping[Tensor, str]) -> dict[str, Tensor]:
-        """Return what ranks share: `model.*`, the weights after the last outer step, and `outer.*`, its velocity."""
+        """Return the state that ranks share: weights after the last outer step, `model.*`, and velocity, `outer.*`."""
         anchors = self._tensors.by_name(names, self._split(self._anchor))
         state = {f"model.{name}": tensor for name, tensor in anchors.items()}
         if self._velocity is not None:
@@ -84,12 +84,12 @@ class OuterStep:
         return flat.div_(distributed.get_world_size())
 
     def _split(self, flat: Tensor) -> list[Tensor]:
-        """Return a flat tensor's parts that match the weights."""
+        """Split a flat tensor into parts that match the weights."""
         return list(flat.split([weight.numel() for weight in self._weights]))
 
 
 class MeanView(EvaluationView):
-    """The ranks' mean of the weights, which evaluations see between two outer steps."""
+    """The mean of all ranks' weights, which evaluations see between two outer steps."""
 
     def __init__(self, tensors: LogicalTensors, outer_step: OuterStep) -> None:
         super().__init__(ModelWeights(), tensors)
@@ -107,11 +107,14 @@ class MeanView(EvaluationView):
         return None if self._outer_step.weights_agree else self._outer_step.mean_weights()
 
     def reported_loss(self, loss: Tensor, norm: Tensor) -> Tensor:
-        """Return NaN if the norm isn't finite: each rank has its own norm, so the loss carries it to the others."""
+        """Return the loss, or NaN if the norm isn't finite.
+
+        Each rank has its own norm, so this is how the other ranks learn of it.
+        """
         return loss + 0 * norm
 
     def state(self, names: Mapping[Tensor, str], rank_state: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return `rank_state` under this rank's name, and what ranks share."""
+        """Return `rank_state` under this rank's name, and the state that ranks share."""
         rank = distributed.get_rank()
         state = {f"rank.{rank}.{name}": tensor for name, tensor in rank_state.items()}
         return state | self._outer_step.state(names)

@@ -1,4 +1,4 @@
-"""Prepare the update of a reduced gradient: learning rate, factor, and for fp16 a loss scale that may skip the step.
+"""Prepare the update by a reduced gradient: learning rate, factor, and for fp16 a loss scale that may skip the step.
 
     update = scale.prepare(step, reduced) -> optimizer.step(rate, factor, taken) -> scale.advance(update)
 
@@ -22,33 +22,33 @@ class Update(NamedTuple):
 
     learning_rate: Scalar
     factor: Tensor | None
-    """Factor on the gradient; None for 1."""
+    """Factor on the gradient; None means 1."""
     finite: Tensor | None = None
-    """Whether the gradient is finite: another is skipped. None where that isn't asked."""
+    """Whether the gradient is finite; a gradient that isn't is skipped. None if this isn't checked."""
     loss_scale: Tensor | None = None
-    """Factor that was on the loss; None without loss scaling."""
+    """The factor by which the loss was multiplied; None without loss scaling."""
     arrived: bool = True
-    """Whether there is a gradient to apply: delayed ones are still to come in the first steps."""
+    """Whether there is a gradient to apply; with delayed gradients, the first steps have none yet."""
 
     @property
     def taken(self) -> Tensor | None:
-        """Return 1 if the optimizer takes this step and 0 if it skips it; None where it always takes it."""
+        """Return 1 if the optimizer takes this step and 0 if it skips it; None if it never skips steps."""
         return None if self.finite is None else self.finite.float()
 
 
 class FixedScale:
-    """Apply every gradient as it is, at the schedule's rate, but none in the first `delay` steps: theirs is to come."""
+    """Applies every gradient unchanged, at the schedule's rate; the first `delay` steps have no gradient to apply."""
 
     factor: Scalar = 1.0
     """The factor on the loss."""
 
     def __init__(self, schedule: LearningRate, steps: int, delay: int = 0) -> None:
-        """Hold the rates of `steps` steps; the last one's holds beyond them."""
+        """Take the rates of `steps` steps; the last rate is also that of any later step."""
         self._rates = [schedule.rate(step) for step in range(steps)]
         self._delay = delay
 
     def backward(self, loss: Tensor) -> None:
-        """Run the backward pass of a loss, times the factor."""
+        """Run the backward pass of the loss times the factor."""
         loss.backward()
 
     def prepare(self, number: int, reduced: Reduced) -> Update:
@@ -57,14 +57,14 @@ class FixedScale:
         return Update(self._rates[min(number, last)], reduced.factor, arrived=number >= self._delay)
 
     def advance(self, update: Update) -> None:
-        """Count the step, after its update."""
+        """Count the step; call it after the update."""
 
     def resume(self, steps: int) -> Scalar:
-        """Continue as after `steps` steps, once the state is restored; return how many updates they made."""
+        """Continue from the restored state, after `steps` steps; return how many updates they made."""
         return max(steps - self._delay, 0)
 
     def state(self) -> dict[str, Tensor]:
-        """Return its state tensors themselves."""
+        """Return the state: the tensors themselves, not copies."""
         return {}
 
     def reset(self) -> None:
@@ -72,7 +72,7 @@ class FixedScale:
 
 
 class RecordedScale(FixedScale):
-    """Count the steps on the device, where a recorded step finds its rate."""
+    """Counts the steps on the device, where a recorded step looks up its rate."""
 
     def __init__(
         self, schedule: LearningRate, steps: int, device: torch.device, dtype: torch.dtype = torch.float32
@@ -83,7 +83,7 @@ class RecordedScale(FixedScale):
         self._taken = torch.zeros((), dtype=torch.int64, device=device)
 
     def prepare(self, number: int, reduced: Reduced) -> Update:
-        """Return the update at the device's own count, which replaces `number`; see `FixedScale`."""
+        """Return the update for the device's own count, which replaces `number`; see `FixedScale`."""
         del number
         return Update(self._rate(), reduced.factor)
 
@@ -106,10 +106,10 @@ class RecordedScale(FixedScale):
 
 
 class LossScaler(RecordedScale):
-    """A loss factor that keeps fp16 gradients in range: halved at an overflow, doubled after 2,000 good steps.
+    """A factor on the loss that keeps fp16 gradients in range: halved at an overflow, doubled after 2,000 good steps.
 
-    The loss is divided by global counts, so a rank's gradients are smaller by the number of ranks than if ranks' means
-    were averaged. So the scale starts at `initial` times `ranks`, which gives the same fp16 range.
+    The loss is divided by global counts. A rank's gradients are therefore smaller, by the number of ranks, than if the
+    means of ranks were averaged. To use the same range of fp16, the scale starts at `initial` times `ranks`.
     """
 
     def __init__(self, schedule: LearningRate, steps: int, initial: float, ranks: int, device: torch.device) -> None:
@@ -117,7 +117,7 @@ class LossScaler(RecordedScale):
         super().__init__(schedule, steps, device, torch.float64)
         self._initial_factor = initial * ranks
         self.factor: Tensor = torch.full((), self._initial_factor, device=device)
-        """The current factor, updated in place: others may hold the tensor."""
+        """The current factor; it changes in place, because other objects may hold the tensor."""
         self._good_steps = torch.zeros((), dtype=torch.int64, device=device)
 
     def backward(self, loss: Tensor) -> None:
@@ -125,7 +125,7 @@ class LossScaler(RecordedScale):
         (loss * self.factor).backward()
 
     def prepare(self, number: int, reduced: Reduced) -> Update:
-        """Skip a gradient that isn't finite; on every rank alike, as it is the reduced one."""
+        """Skip a gradient that isn't finite. All ranks do the same, because they see the same reduced gradient."""
         del number
         scale = self.factor.clone()
         finite = reduced.norm.isfinite()
@@ -134,11 +134,11 @@ class LossScaler(RecordedScale):
 
     def advance(self, update: Update) -> None:
         """Adjust the scale and count the step, unless it was skipped."""
-        assert update.finite is not None, "a loss scale asks whether gradients are finite"
+        assert update.finite is not None, "with a loss scale, every update says whether its gradient is finite"
         self.adjust(update.finite)
 
     def adjust(self, finite: Tensor) -> None:
-        """Adjust the scale after a step whose gradient was finite or not."""
+        """Adjust the scale, given whether the step's gradient was finite."""
         good_steps = torch.where(finite, self._good_steps + 1, 0)
         grows = good_steps == _GROWTH_INTERVAL
         self.factor.mul_(torch.where(finite, torch.where(grows, 2.0, 1.0), 0.5))
@@ -146,7 +146,7 @@ class LossScaler(RecordedScale):
         self._taken += finite
 
     def resume(self, steps: int) -> Scalar:
-        """Return the restored count of steps taken, which leaves out the skipped ones; see `FixedScale`."""
+        """Return the restored count of steps taken, which excludes skipped steps; see `FixedScale`."""
         del steps
         return self._taken.double()
 

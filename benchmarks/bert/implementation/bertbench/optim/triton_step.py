@@ -1,10 +1,12 @@
-"""Run Adam and LAMB on CUDA: one Triton kernel processes chunks of all tensors, of any number and sizes.
+"""Run Adam and LAMB on CUDA, by Triton kernels that process chunks of all tensors, whatever their number and sizes.
 
-LAMB reads g, m, v, w and writes m, v, u; adds up the chunks' squares per tensor; reads u, w and writes w: 40 bytes a
-parameter in at most 5 launches. The gradient's norm takes 4 more bytes and 4 more launches; Adam takes 28 bytes and 2
-launches. For 2 bytes more, both write 16-bit copies of the weights that products read; gradients that were summed in 16
-bits take 2 bytes less a read. Kernels load the clipping coefficient, the loss scale and the skip flag from device
-memory, so that a CUDA graph can replay them.
+LAMB reads g, m, v, w and writes m, v, u; it adds up the squares of each tensor's chunks; then it reads u, w and writes
+w. This moves 40 bytes for each parameter, in at most 5 launches. The gradient's norm moves 4 more bytes and takes 4
+more launches. Adam moves 28 bytes in 2 launches. For 2 more bytes, both write 16-bit copies of the weights that
+products read. If gradients were summed in 16 bits, each read of them moves 2 bytes less.
+
+Kernels load the clipping coefficient, the loss scale and the skip flag from device memory, so that a CUDA graph can
+replay the kernels.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,8 +22,8 @@ from bertbench.model.logical_tensors import gradients_of
 from bertbench.optim.chunks import Chunks, Companions
 from bertbench.optim.interface import StepScalars, StepTensors
 
-CHUNK = 8192  # elements of one program: 41,000 programs for BERT-Large, so that the last wave is short
-BLOCK = 1024  # elements at a time: 8 a thread
+CHUNK = 8192  # elements for one program: BERT-Large takes 41,000 programs, so the last wave is short
+BLOCK = 1024  # elements at a time: 8 in each thread
 _SUM_BLOCK = 1024
 
 
@@ -29,7 +31,7 @@ _SUM_BLOCK = 1024
 def _begin(table, chunk_tensors, chunk_numbers, chunk, CHUNK: tl.constexpr):
     """Return a chunk's tensor, its start within that tensor, and the tensor's size."""
     tensor = tl.load(chunk_tensors + chunk)
-    # 32 bits take half the registers of 64; the compiler sees that a start is a multiple of CHUNK
+    # 32-bit numbers take half the registers of 64-bit ones; the compiler sees that a start is a multiple of CHUNK
     return tensor, tl.load(chunk_numbers + chunk).to(tl.int32) * CHUNK, tl.load(table + tensor).to(tl.int32)
 
 
@@ -37,7 +39,7 @@ def _begin(table, chunk_tensors, chunk_numbers, chunk, CHUNK: tl.constexpr):
 def _places(start, size, BLOCK: tl.constexpr, ALIGNED: tl.constexpr):
     place = start + tl.arange(0, BLOCK)
     inside = place < size
-    if ALIGNED:  # sizes are multiples of 4: 16 bytes are all inside or all outside, and load at once
+    if ALIGNED:  # sizes are multiples of 4, so 16 bytes are either inside or outside as a whole: one load
         inside = tl.max_constancy(inside, [4])
     return place, inside
 
@@ -61,10 +63,10 @@ def update_chunks(
     LAMB: tl.constexpr, ROUNDED: tl.constexpr, SUMMED: tl.constexpr, ALIGNED: tl.constexpr, CHUNK: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Advance the moments; Adam updates weights, LAMB stores updates in the gradients, and squares of each chunk.
+    """Advance the moments. Adam then updates the weights; LAMB stores updates in the gradients and squares of chunks.
 
-    ROUNDED is the format of the weights' copies, SUMMED that of gradients that are read in place of those in fp32; None
-    if the table has none.
+    ROUNDED is the format of the weights' copies. SUMMED is the format of the gradients that are read instead of the
+    fp32 ones. Each is None if the table has no such tensors.
     """
     chunk = first_chunk + tl.program_id(0)
     tensor, start, size = _begin(table, chunk_tensors, chunk_numbers, chunk, CHUNK)
@@ -91,7 +93,7 @@ def update_chunks(
         gradient = tl.load(summed + place, inside, 0.0).to(tl.float32) * factor
         first = tl.load(firsts + place, inside, 0.0)
         second = tl.load(seconds + place, inside, 0.0)
-        # a skipped step's gradient may be NaN: select instead of multiplying by 0
+        # the gradient of a skipped step may be NaN, so select instead of multiplying by 0
         first = tl.where(takes, first + (gradient - first) * share1, first)
         second = tl.where(takes, second * keep2 + gradient * gradient * share2, second)
         tl.store(firsts + place, first, inside)
@@ -116,7 +118,7 @@ def apply_chunks(
     table, chunk_tensors, chunk_numbers, first_chunk, tensors, rate, norms,
     ROUNDED: tl.constexpr, ALIGNED: tl.constexpr, CHUNK: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """LAMB's second pass: weights -= rate * |weights| / |updates| * updates, which the gradients hold."""
+    """Run LAMB's second pass: weights -= rate * |weights| / |updates| * updates; the gradients hold the updates."""
     chunk = first_chunk + tl.program_id(0)
     tensor, start, size = _begin(table, chunk_tensors, chunk_numbers, chunk, CHUNK)
     weights = _pointer(table, 1, tensor, tensors, ALIGNED)
@@ -143,7 +145,7 @@ def square_chunks(
     table, chunk_tensors, chunk_numbers, first_chunk, tensors, squares,
     FORMAT: tl.constexpr, ALIGNED: tl.constexpr, CHUNK: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Add up the squares of each chunk, of numbers in FORMAT."""
+    """Add up the squares of each chunk, whose numbers are in FORMAT."""
     chunk = first_chunk + tl.program_id(0)
     tensor, start, size = _begin(table, chunk_tensors, chunk_numbers, chunk, CHUNK)
     numbers = _pointer(table, 1, tensor, tensors, ALIGNED, FORMAT)
@@ -157,7 +159,7 @@ def square_chunks(
 
 @triton.jit
 def norm_tensors(squares, chunk_ranges, chunks, tensors, norms, BLOCK: tl.constexpr):
-    """Compute norms of tensors from their chunks' squares, in a fixed order."""
+    """Compute the norms of tensors from the squares of their chunks, in a fixed order."""
     tensor = tl.program_id(0)
     row = tl.program_id(1)
     total = tl.zeros([BLOCK], tl.float32)
@@ -169,10 +171,10 @@ def norm_tensors(squares, chunk_ranges, chunks, tensors, norms, BLOCK: tl.conste
 
 
 class TritonStep:
-    """Take the step of `adam.foreach_step` in at most 5 launches, and those that fill three numbers a step."""
+    """Take the step of `adam.foreach_step` in at most 5 launches, not counting those that set three numbers a step."""
 
     def __init__(self) -> None:
-        self._plans: dict[int, _Plan] = {}  # by the address of the first weight: matrices and vectors have their own
+        self._plans: dict[int, _Plan] = {}  # one for matrices and one for vectors, by the address of the first weight
         self._scalars: StepScalars | None = None
         self._numbers: list[Tensor] = []
 
@@ -185,10 +187,10 @@ class TritonStep:
         rounded: Sequence[Tensor | None] = (),
         summed: Sequence[Tensor | None] = (),
     ) -> None:
-        """Update weights and moments as `adam.foreach_step` does; it overwrites the gradients.
+        """Update weights and moments as `adam.foreach_step` does; overwrite the gradients.
 
-        `rounded` are copies of the weights in 16 bits, None for a weight without: the step writes them, too. `summed`
-        are gradients in 16 bits to read in place of the given ones.
+        `rounded` holds 16-bit copies of weights, which the step writes too, or None for a weight without a copy.
+        `summed` holds 16-bit gradients, which the step reads instead of the given ones.
         """
         none = [None] * len(tensors.weights)
         companions = (rounded or none, summed or none) if rounded or summed else ()
@@ -226,16 +228,16 @@ class TritonStep:
 
 
 class TritonNorm:
-    """Compute the norm of all parameters' gradients, in at most 3 launches of ours and one of torch's."""
+    """Computes the norm of all parameters' gradients, in at most 3 launches of our kernels and one of torch's."""
 
     def __init__(self, parameters: Sequence[nn.Parameter], summed: Mapping[Tensor, Tensor] | None = None) -> None:
-        """Take the parameters, and their gradients if those are kept in 16 bits."""
+        """Take the parameters, and their 16-bit gradients if they have such."""
         self._parameters = parameters
         self._summed = summed or {}
         self._plan: _Plan | None = None
 
     def __call__(self) -> Tensor:
-        """Return the norm on the device; every parameter has a gradient."""
+        """Return the norm on the device; every parameter must have a gradient."""
         if self._summed:
             gradients = [[self._summed[parameter] for parameter in self._parameters]]
         else:
@@ -253,13 +255,13 @@ class TritonNorm:
 
 
 class _Plan(NamedTuple):
-    """Chunks, with memory for a kernel's results."""
+    """Chunks, with memory for the results of kernels."""
 
     chunks: Chunks
     squares: Tensor
-    """Of each chunk, [rows, chunks]."""
+    """The squares of each chunk: [rows, chunks]."""
     norms: Tensor
-    """Of each tensor, [rows, tensors]."""
+    """The norms of each tensor: [rows, tensors]."""
 
 
 def _format_of(tensors: Sequence[Tensor | None]) -> tl.dtype | None:

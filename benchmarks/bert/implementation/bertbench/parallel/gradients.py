@@ -1,7 +1,7 @@
-"""Sum the gradients of a split model over ranks with the same part, and take norms over all parts.
+"""Sum the gradients of a split model over the ranks that hold the same part, and compute norms over all parts.
 
-A bucket of gradients is sent as soon as the last backward pass of a step has filled it, overlapping the rest of it.
-The gradient's norm, and LAMB's norms of weights and updates, are those of whole tensors.
+A bucket of gradients is sent as soon as the last backward pass of a step has filled it, so sending overlaps the rest of
+that pass. The gradient's norm, and LAMB's norms of weights and updates, are norms of whole tensors.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ from bertbench.parallel.process_groups import ProcessGroups
 
 
 def norm_shares(parameters: Sequence[Tensor], shards: distributed.ProcessGroup) -> Tensor:
-    """Return by what to multiply each tensor's square norm so that its sum over `shards` counts every element once."""
+    """Return the factors on the tensors' squared norms with which a sum over `shards` counts every element once."""
     copies = distributed.get_world_size(shards)
     factors = [1.0 if _sharded(parameter) else 1 / copies for parameter in parameters]
     return torch.tensor(factors, device=parameters[0].device)
@@ -36,21 +36,21 @@ def _sharded(parameter: Tensor) -> bool:
 
 
 class _StartedSum(NamedTuple):
-    """The sum of a bucket, on its way."""
+    """The sum of a bucket that has been started."""
 
     gradients: list[Tensor]
     flat: Tensor
-    """A copy of the gradients, which becomes their sum."""
+    """A copy of the gradients; the sum replaces it."""
     work: distributed.Work
 
 
 class SplitReducer(Reducer):
     """Reduces the gradients of this rank's part of the model.
 
-    `words` are the word embeddings on the first and the last stage: each of the two computes a part of their gradient,
-    so that their bucket waits for the end of the step. `parameters_of_token_shares` are those whose gradient each
-    tensor-parallel rank has for its share of the tokens only. A gradient is complete after `parts` backward passes.
-    With `fully_shard`, FSDP2 sums gradients in the backward pass.
+    `words` are the word embeddings on the first and the last stage. Each of the two stages computes a part of their
+    gradient, so their bucket waits for the end of the step. For `parameters_of_token_shares`, each tensor-parallel rank
+    has the gradient of its share of the tokens only. A gradient is complete after `parts` backward passes. With
+    `fully_shard`, FSDP2 sums the gradients during the backward pass.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class SplitReducer(Reducer):
         if self._words is not None:
             self.buckets.append([self._words])
             gradients_of_buckets.append(1)
-            if groups.place.pipeline > 0:  # the first stage counts them
+            if groups.place.pipeline > 0:  # the first stage counts the word embeddings
                 number = [parameter is self._words for parameter in parameters].index(True)
                 self._norm_shares[number] = 0.0
         elements = []
@@ -93,7 +93,7 @@ class SplitReducer(Reducer):
                 self._countdown.watch(number, bucket)
 
     def finish(self) -> Reduced:
-        """Wait for the buckets' sums, and sum what is left; see `Reducer`."""
+        """Wait for the sums of the buckets, and sum the remaining gradients; see `Reducer`."""
         with in_phase(ALL_REDUCE):
             self._reduce()
             norm = self.norm()
@@ -107,7 +107,7 @@ class SplitReducer(Reducer):
             (gradient,) = gradients_of([self._words])
             distributed.all_reduce(gradient, group=self._groups.tied)
         if self._reduces:
-            if self._words is not None:  # they are whole now
+            if self._words is not None:  # this gradient is complete now
                 self._countdown.arrive(len(self.buckets) - 1)
             self._countdown.end_step()
             for started in self._sums:
@@ -116,13 +116,13 @@ class SplitReducer(Reducer):
             self._sums = []
         if self._parameters_of_token_shares:
             gradients = gradients_of(self._parameters_of_token_shares)
-            # functional, as DTensor's collectives are: both count as tensor parallelism's
+            # a functional collective, as DTensor's are, so that both are counted under tensor parallelism
             flat = all_reduce(_flatten_dense_tensors(gradients), "sum", self._groups.tensor)
             _copy_back(flat, gradients)
 
     @torch.no_grad()
     def norm(self) -> Tensor:
-        """Return the norm of the whole model's gradient, every element counted once, on the device."""
+        """Return, on the device, the norm of the whole model's gradient; every element counts once."""
         squares = torch.stack(torch._foreach_norm(gradients_of(self._parameters))).square()
         total = squares @ self._norm_shares
         distributed.all_reduce(total, group=self._groups.model)

@@ -1,8 +1,8 @@
-"""Make microbatches of one size: a pipeline fixes the shape that stages send, so each one fills a token budget.
+"""Make microbatches of equal size: the stages of a pipeline exchange tensors of a fixed shape.
 
-A step's samples are assigned to microbatches by tokens. Sequences of one token without weight in the loss fill the
-rest, at next to no cost in attention. The plan is a pure function of seed and step, so the smallest sufficient budget
-is known before the first step.
+The samples of a step are assigned to microbatches by their tokens. Each microbatch is then filled up to the same number
+of tokens, the budget, by sequences of one token that have no weight in the loss and cost almost nothing in attention.
+The plan is a pure function of seed and step, so the smallest sufficient budget is known before the first step.
 Shapes: T tokens in the batch, S sequences.
 """
 
@@ -23,14 +23,14 @@ from bertbench.model.sequences import EqualLengths, Sequences
 
 @dataclass(frozen=True)
 class TokenSampler(Sampler):
-    """Split a rank's share of a step into microbatches of nearly equal numbers of tokens."""
+    """Splits a rank's share of a step into microbatches with nearly equal numbers of tokens."""
 
     def pieces(self, ids: Integers) -> list[Integers]:
         """Return the ids of each microbatch. Raises ConfigError if there are fewer samples than microbatches."""
         if len(ids) < self.parts:
             raise ConfigError(
-                f"a pipeline gets {len(ids)} samples in a step, parallel.microbatches is {self.parts}; lower it, raise "
-                "data.global_batch_size, or set data.equal_counts"
+                f"a pipeline gets {len(ids)} samples in a step, fewer than its {self.parts} microbatches; lower "
+                "parallel.microbatches, raise data.global_batch_size, or set data.equal_counts"
             )
         lengths_1S = self.dataset.lengths(ids)[None]
         tokens = np.arange(lengths_1S.max() + 1, dtype=np.float64)
@@ -38,7 +38,10 @@ class TokenSampler(Sampler):
         return [ids[part_S == part] for part in range(self.parts)]
 
     def budget(self, steps: Iterable[int], rank: int) -> int:
-        """Return the tokens of one rank's largest microbatch in these steps. Raises ConfigError as `pieces` does."""
+        """Return the number of tokens in one rank's largest microbatch in these steps.
+
+        Raises ConfigError as `pieces` does.
+        """
         largest = 0
         for step in steps:
             for part in self.share(self.planner.plan(step), rank):
@@ -47,13 +50,13 @@ class TokenSampler(Sampler):
 
 
 def filled_to_multiple(batch: Batch, shares: int) -> Batch:
-    """Fill the batch so that its tokens split into `shares` equal parts: by shares - 1 tokens at most."""
+    """Add at most shares - 1 tokens to the batch, so that its tokens divide into `shares` equal parts."""
     tokens_of_a_share = -(-len(batch.tokens_T) // shares)
     return filled_to(batch, tokens_of_a_share * shares)
 
 
 def filled_to(batch: Batch, tokens: int) -> Batch:
-    """Fill the batch up to `tokens` tokens, by sequences of one token behind the others."""
+    """Fill the batch up to `tokens` tokens, by sequences of one token at its end."""
     present = len(batch.tokens_T)
     missing = tokens - present
     assert missing >= 0, "the budget is the largest microbatch of the run"

@@ -1,6 +1,7 @@
-"""Run microbatches through the stages of a pipeline: by torch's schedules, or by a plain pass for evaluation.
+"""Run microbatches through the stages of a pipeline: by torch's schedules, or in evaluation by a plain pass.
 
-Stages send each other hidden states and their gradients; each stage holds the microbatches and gets their number.
+Stages send each other hidden states and their gradients. Each stage holds the microbatches itself and receives only
+their numbers.
 """
 
 from collections.abc import Sequence
@@ -20,11 +21,11 @@ from bertbench.parallel.process_groups import ProcessGroups
 from bertbench.parallel.stage import Stage, wire_format
 
 RECORDED_STEPS = range(3, 6)
-"""Steps of a run whose passes are recorded one by one, counted from 1: the warm-up takes step 0."""
+"""The steps of a run, counted from 1, whose passes are recorded one by one; step 0 is the warm-up."""
 
 
 class Pipeline:
-    """This rank's stages among those of its pipeline; all ranks of it call the same methods with the same samples."""
+    """This rank's stages of a pipeline. All ranks of the pipeline call the same methods with the same samples."""
 
     def __init__(
         self,
@@ -33,18 +34,18 @@ class Pipeline:
         system: System,
         tokens: int,
     ) -> None:
-        # brings torch's compiler, three quarters of a second, into runs that have no pipeline
+        # imported here because it loads torch's compiler (0.75 s), which runs without a pipeline don't need
         from torch.distributed.pipelining import (  # noqa: PLC0415
             Schedule1F1B,
             ScheduleGPipe,
             ScheduleInterleaved1F1B,
         )
 
-        from bertbench.parallel.timed_stage import TimedStage  # noqa: PLC0415 - the same
+        from bertbench.parallel.timed_stage import TimedStage  # noqa: PLC0415 - for the same reason
 
         self.stages = stages
         self.tokens = tokens
-        """Tokens of every microbatch."""
+        """The number of tokens in every microbatch."""
         rows = tokens // groups.layout.token_shares
         self._groups = groups
         self._device = groups.world.device
@@ -71,7 +72,7 @@ class Pipeline:
             for number, stage in zip(self._numbers(), stages, strict=True)
         ]
         self.recorder = StageRecorder(self._device)
-        """Keeps the spans of RECORDED_STEPS."""
+        """Records the passes of RECORDED_STEPS."""
         for timed in self.staged:
             timed.recorder = self.recorder
         self._steps = 0
@@ -101,9 +102,9 @@ class Pipeline:
 
     @torch.no_grad()
     def outputs(self, batch: Batch) -> Tensor | None:
-        """Return what the last stage makes of a batch, there; the model must be in evaluation mode.
+        """Return the outputs for a batch on the last stage, None elsewhere; the model must be in evaluation mode.
 
-        Where tensor-parallel ranks share tokens, they must divide the batch's.
+        If tensor-parallel ranks share tokens, the batch's tokens must be a multiple of their number.
         """
         layout = self._groups.layout
         hidden = self._places
@@ -125,7 +126,7 @@ class Pipeline:
 
 
 def unweighted(batch: Batch) -> LoadedPart:
-    """Return a batch as a part whose losses count nothing: an evaluation reads only its outputs."""
+    """Return a batch as a part whose losses have no weight, because an evaluation reads only the outputs."""
     return LoadedPart(Part(np.empty(0, np.int64), 0.0, 0.0), batch)
 
 

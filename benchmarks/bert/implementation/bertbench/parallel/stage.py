@@ -1,10 +1,10 @@
-"""One stage of BERT: some of its layers, with the embeddings before the first and the heads behind the last.
+"""Define one stage of BERT: some of its layers, on the first stage also the embeddings, on the last also the heads.
 
-The heads are pre-training's; the stage of another task overrides the four methods that know them (`take_heads`,
-`words`, `outputs`, `loss`). Parameters keep their names, so that a state moves between layouts; query, key and value
-are three matrices here, so that each can be split. A stage can be fully sharded over ranks, and all stages can be
-gathered on rank 0.
-Shapes: as in model/bert.py; T is the same in every microbatch that goes through a pipeline.
+The heads are those of pre-training. The stage of another task overrides the four methods that know the heads
+(`take_heads`, `words`, `outputs`, `loss`). Parameters keep their names, so that a state can move between layouts.
+Query, key and value are three matrices here, so that each can be split. A stage can be fully sharded over ranks, and
+all stages can be gathered on rank 0.
+Shapes: as in model/bert.py; T is the same in all microbatches of a pipeline.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,7 +28,7 @@ from bertbench.model.options import PrecisionName
 
 
 def modules_of_stages(numbers: Iterable[int], stages: int, layers: int, heads: Sequence[str]) -> list[str]:
-    """Return the modules of a whole model that these of its `stages` take out of it; `heads` are the last stage's."""
+    """Return which modules of a whole model the stages in `numbers` of its `stages` hold; the last holds `heads`."""
     modules = []
     layers_of_a_stage = layers // stages
     for number in numbers:
@@ -42,7 +42,7 @@ def modules_of_stages(numbers: Iterable[int], stages: int, layers: int, heads: S
 
 
 class Projection(nn.ModuleList):
-    """Query, key and value of a layer side by side, as one fused matrix gives them."""
+    """Query, key and value of a layer, side by side, as one fused matrix would compute them."""
 
     def __init__(self, qkv: nn.Linear) -> None:
         super().__init__()
@@ -53,19 +53,19 @@ class Projection(nn.ModuleList):
             self.append(part)
 
     def forward(self, hidden_TD: Tensor) -> Tensor:
-        """[T, D] in, [T, 3 D] out, or a rank's heads of it."""
+        """Return query, key and value of all heads, or of this rank's heads: [T, D] in, [T, 3 D] out."""
         return torch.cat([part(hidden_TD) for part in self], dim=-1)
 
 
 class Stage(WithHeads):
-    """Stage `number` of `stages`: it takes its modules out of `model`, which is incomplete afterwards."""
+    """Stage `number` of `stages`. It takes its modules out of `model`, which is incomplete afterwards."""
 
     def __init__(self, model: Bert, number: int, stages: int, precision: PrecisionName) -> None:
         super().__init__()
         self.is_first = number == 0
         self.is_last = number == stages - 1
         self.microbatches: Sequence[LoadedPart] = ()
-        """The microbatches of the current step, by `place`."""
+        """The microbatches of the current step; `place` is the index."""
         self._precision = precision
         layers_of_a_stage = len(model.layers) // stages
         first_layer = number * layers_of_a_stage
@@ -79,7 +79,7 @@ class Stage(WithHeads):
             self.take_heads(model)
 
     def take_heads(self, model: Bert) -> None:
-        """Take the heads out of a model, for its last stage, with the word embeddings that they read."""
+        """Take the heads, and the word embeddings that they read, out of a model for its last stage."""
         if not self.is_first:
             self.embeddings = nn.ModuleDict({"word": model.embeddings.word})
         self.masked_lm = model.masked_lm
@@ -87,9 +87,10 @@ class Stage(WithHeads):
         self.next_sentence = model.next_sentence
 
     def fuse(self) -> None:
-        """Compile everything but attention, and gather and split of weights; not for tensor-parallel layers.
+        """Compile everything except attention and the gathering and splitting of weights.
 
-        Their products run as hooks of modules on sharded tensors, which the compiled code doesn't call.
+        Tensor-parallel layers can't be compiled: they work by hooks of modules on sharded tensors, and compiled code
+        doesn't call hooks.
         """
         pieces: list[nn.Module] = []
         if self.is_first:
@@ -99,7 +100,7 @@ class Stage(WithHeads):
         self.sum_losses = compile_part(pieces, self.encoder_layers())
 
     def ends(self) -> list[nn.Module]:
-        """Return what this stage has besides layers: embeddings, heads, both or none."""
+        """Return what this stage has in addition to layers: embeddings, heads, both or neither."""
         return [module for module in self.children() if module is not self.layers]
 
     def encoder_layers(self) -> list[EncoderLayer]:
@@ -112,10 +113,10 @@ class Stage(WithHeads):
         return self.get_parameter("embeddings.word.weight") if self.is_first or self.is_last else None
 
     def forward(self, received: Tensor, place: Tensor) -> Tensor:
-        """Compute microbatch `place`, [1], from the previous stage's hidden states: [T, D] in and out.
+        """Compute microbatch number `place` [1] from the previous stage's hidden states: [T, D] in and out.
 
-        The first stage ignores `received`. The last returns the loss, [1], or in evaluation mode the predicted ids of
-        the masked tokens, [M].
+        The first stage ignores `received`. The last stage returns the loss [1], or in evaluation mode the predicted ids
+        of the masked tokens [M].
         """
         part, batch = self.microbatches[int(place)]
         with computing(self._precision, batch.tokens_T.device):
@@ -130,11 +131,11 @@ class Stage(WithHeads):
         if not self.training:
             evaluated: Tensor = outputs
             return evaluated
-        # no view: FSDP2 and the pipeline change their inputs in place
+        # not a view, because FSDP2 and the pipeline change their inputs in place
         return torch.stack((self.loss(outputs, part, batch),))
 
     def outputs(self, hidden_TD: Tensor, batch: Batch) -> Any:
-        """Return what `loss` takes, from the last layer's output; in evaluation mode predictions, one tensor."""
+        """Return the input of `loss`, given the last layer's output; in evaluation mode, one tensor of predictions."""
         words_VD = self.words
         assert words_VD is not None
         masked_MD = hidden_TD[batch.masked_at_M]
@@ -149,42 +150,43 @@ class Stage(WithHeads):
 
 
 def wire_format(precision: str) -> torch.dtype:
-    """Return the dtype of hidden states between stages."""
+    """Return the dtype in which stages send hidden states."""
     return torch.bfloat16 if precision == "bf16" else torch.float32
 
 
 def logical_name(name: str) -> str:
-    """Return a stage parameter's name in a state that moves between layouts: `qkv.weight.0` for `qkv.0.weight`."""
+    """Return the name of a stage's parameter in a state for any layout: `qkv.weight.0` for `qkv.0.weight`."""
     *path, number, kind = name.split(".")
     return ".".join((*path, kind, number)) if number.isdecimal() else name
 
 
 def fully_shard_stage(stage: Stage, mesh: DeviceMesh) -> None:
-    """Keep this rank's rows of every tensor, with their gradients and moments; all ranks of the mesh must call it.
+    """Keep only this rank's rows of every tensor, of its gradient and of its moments. Collective over the mesh.
 
-    By torch's FSDP2, which is ZeRO's third stage (Rajbhandari et al. 2020): a layer is gathered before it computes,
-    forward and backward, and its gradient leaves as a sum over the ranks.
+    This uses torch's FSDP2, which is ZeRO's third stage (Rajbhandari et al. 2020). A layer is gathered before its
+    forward pass and before its backward pass, and its gradient is summed over the ranks by a reduce-scatter.
     """
-    from torch.distributed.fsdp import FSDPModule, fully_shard  # noqa: PLC0415 - of few layouts
+    from torch.distributed.fsdp import FSDPModule, fully_shard  # noqa: PLC0415 - for few layouts
 
     for layer in stage.layers.values():
         fully_shard(layer, mesh=mesh, reshard_after_forward=True)
-    # the root too frees its weights: evaluation has no backward pass that would
+    # the root module also frees its weights, because evaluation has no backward pass that would free them
     fully_shard(stage, mesh=mesh, reshard_after_forward=True)
     for module in stage.modules():
         if isinstance(module, FSDPModule):
-            module.set_gradient_divide_factor(1.0)  # the loss is divided by the global batch already
+            module.set_gradient_divide_factor(1.0)  # the loss is already divided by the global batch
             module.set_force_sum_reduction_for_comms(True)  # gloo supports only sums
 
 
 def gather_stages(model: Bert, parameters: Mapping[str, nn.Parameter], world: World) -> None:
-    """Fill rank 0's whole model, in its main memory, tensor by tensor from the ranks that hold them. Collective.
+    """Fill the whole model on rank 0, in its main memory, tensor by tensor from the ranks that hold them. Collective.
 
-    `parameters` are this rank's, by logical names. What no rank holds, such as heads that nothing trains, stays.
+    `parameters` holds this rank's parameters by logical name. Tensors that no rank holds, such as heads that aren't
+    trained, don't change.
     """
     names_by_rank = world.from_all(set(parameters))
     held = set().union(*names_by_rank)
-    # the same order on every rank, or ranks would wait for each other forever
+    # every rank needs the same order, or ranks would wait for each other forever
     for name, gathered in logical_weights(model).items():
         if name not in held:
             continue

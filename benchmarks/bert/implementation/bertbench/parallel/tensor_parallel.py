@@ -1,17 +1,17 @@
-"""Tensor parallelism: the ranks of a node share the heads and the feed-forward columns of every layer.
+"""Split layers by tensor parallelism: the ranks of a node share the heads and feed-forward columns of every layer.
 
-Query, key, value and the first feed-forward matrix are split by rows of outputs, the two matrices behind them by
-columns of inputs, so that a layer needs two all-reduces forward and two backward (Shoeybi et al. 2019, arXiv
-1909.08053). The rows of the vocabulary are split too (vocabulary.py). LayerNorms, position and segment embeddings, and
-what else the heads have stay whole on every rank.
+Query, key, value and the first feed-forward matrix are split by rows (their outputs). The attention output matrix and
+the second feed-forward matrix are split by columns (their inputs). A layer then needs two all-reduces in the forward
+pass and two in the backward pass (Shoeybi et al. 2019, arXiv 1909.08053). The rows of the vocabulary are split too
+(vocabulary.py). LayerNorms, position and segment embeddings, and the rest of the heads stay whole on every rank.
 
-Hidden states are the same on all ranks of a group, so their dropout must be too: the ranks share a random stream.
-Attention probabilities belong to each rank's own heads, so there each rank draws from a stream of its own.
+Hidden states are the same on all ranks of a group, so their dropout must be the same: the ranks share a random stream.
+Attention probabilities belong to each rank's own heads, so for them each rank draws from its own stream.
 
-Sequence parallelism (Korthikanti et al. 2022, arXiv 2205.05198, section 4.2.2) splits what is the same: between the
-products of a layer each rank keeps an equal share of the tokens. A gather in front of the first product and a
-reduce-scatter behind the second send what the all-reduce did. The embeddings' LayerNorm and the heads compute all
-tokens on every rank.
+Sequence parallelism (Korthikanti et al. 2022, arXiv 2205.05198, section 4.2.2) splits the parts that ranks would
+otherwise repeat: between the products of a layer, each rank keeps an equal share of the tokens. A gather before the
+first product and a reduce-scatter after the second replace the all-reduce and send as many bytes. The embeddings'
+LayerNorm and the heads still compute all tokens on every rank.
 """
 
 from typing import Any
@@ -37,15 +37,15 @@ _SEED_LIMIT = 2**31
 
 
 def split_layers(stage: Stage, mesh: DeviceMesh, sequence: bool) -> None:
-    """Keep this rank's share of every layer of a stage, with `sequence` of the tokens between products too.
+    """Keep only this rank's share of every layer of a stage; with `sequence`, also of the tokens between products.
 
-    Layers move to the mesh's device one by one, so that it never holds more than one whole layer. All ranks of the mesh
-    must call it. With `sequence`, the ranks must divide the tokens of every microbatch.
+    Layers move to the mesh's device one by one, so that the device never holds more than one whole layer. With
+    `sequence`, the tokens of every microbatch must be a multiple of the number of ranks. Collective over the mesh.
     """
     between = Shard(0) if sequence else Replicate()
     for layer in stage.encoder_layers():
         plan = {
-            # once for all three, so that their gradients are summed before they are sent
+            # one gather for all three, so that their gradients are summed before they are sent
             "qkv": PrepareModuleInput(input_layouts=between, desired_input_layouts=Replicate()),
             **{f"qkv.{part}": ColwiseParallel() for part in range(3)},
             "attention_output": RowwiseParallel(output_layouts=between),
@@ -65,7 +65,7 @@ def split_layers(stage: Stage, mesh: DeviceMesh, sequence: bool) -> None:
 
 
 def norm_parameters(stage: Stage) -> list[nn.Parameter]:
-    """Return the LayerNorms' parameters in the layers: with `sequence`, a rank's gradient is of its own tokens."""
+    """Return the layers' LayerNorm parameters: with `sequence`, a rank has their gradient for its own tokens only."""
     return [
         parameter
         for layer in stage.encoder_layers()
@@ -75,7 +75,7 @@ def norm_parameters(stage: Stage) -> list[nn.Parameter]:
 
 
 def _share_tokens(stage: Stage, mesh: DeviceMesh) -> None:
-    """Give each rank its share of the embedded tokens, and the heads the tokens of all."""
+    """Give each rank its share of the embedded tokens, and give the heads the tokens of all ranks."""
     plan: dict[str, ParallelStyle] = {}
     if stage.is_first:
         plan["embeddings"] = PrepareModuleOutput(output_layouts=Replicate(), desired_output_layouts=Shard(0))
@@ -86,9 +86,9 @@ def _share_tokens(stage: Stage, mesh: DeviceMesh) -> None:
 
 
 def _own_stream(layer: EncoderLayer, rank: int, until: nn.Module) -> None:
-    """Draw dropout behind the first projection, up to and in the module `until`, from a stream of this rank's own.
+    """Draw dropout from a random stream of this rank's own, after the first projection up to and including `until`.
 
-    Its seed comes from the shared stream, which recomputation restores, so the draws repeat.
+    The stream's seed comes from the shared stream. Recomputation restores the shared stream and thus repeats the draws.
     """
     shared_states: list[tuple[torch.Generator, Tensor]] = []
 

@@ -1,7 +1,7 @@
-"""A stage of a pipeline whose passes are phases of the step.
+"""Time the passes of a pipeline stage as phases of the step.
 
-The phase clock adds up passes and waits of every step, which costs two looks at the clock a pass. The recorder also
-keeps single passes and messages, of a few steps.
+The phase clock adds up the passes and waits of every step, at the cost of reading the clock twice in each pass. The
+recorder also keeps the single passes and messages of a few steps.
 """
 
 from typing import Any
@@ -41,19 +41,19 @@ class TimedStage(PipelineStage):
             self.recorder.add("backward", self.stage_index, bwd_chunk_id, began, self.recorder.mark())
 
     def get_fwd_recv_ops(self, fwd_chunk_id: int) -> list[P2POp]:
-        """Return what receives a microbatch's hidden states."""
+        """Return the operations that receive a microbatch's hidden states."""
         return self._asked("receive forward", fwd_chunk_id, super().get_fwd_recv_ops(fwd_chunk_id))
 
     def get_bwd_recv_ops(self, bwd_chunk_id: int) -> list[P2POp]:
-        """Return what receives a microbatch's gradients."""
+        """Return the operations that receive a microbatch's gradients."""
         return self._asked("receive backward", bwd_chunk_id, super().get_bwd_recv_ops(bwd_chunk_id))
 
     def get_fwd_send_ops(self, fwd_chunk_id: int) -> list[P2POp]:
-        """Return what sends a microbatch's hidden states."""
+        """Return the operations that send a microbatch's hidden states."""
         return self._sent("send forward", fwd_chunk_id, super().get_fwd_send_ops(fwd_chunk_id))
 
     def get_bwd_send_ops(self, bwd_chunk_id: int) -> list[P2POp]:
-        """Return what sends a microbatch's gradients."""
+        """Return the operations that send a microbatch's gradients."""
         return self._sent("send backward", bwd_chunk_id, super().get_bwd_send_ops(bwd_chunk_id))
 
     def _asked(self, kind: Kind, microbatch: int, messages: list[P2POp]) -> list[P2POp]:

@@ -1,11 +1,12 @@
 """Split the vocabulary over tensor-parallel ranks: the word embeddings, and the masked-LM head that reads them again.
 
-Each rank holds some rows of the word embeddings with their biases in the head (Shoeybi et al. 2019, arXiv 1909.08053).
-It looks up the tokens whose rows it holds, and a sum over the ranks gives every token its embedding. It scores masked
-tokens against its own rows alone, and no rank ever has all scores of a token: of all ranks the loss needs only the
-highest score, the sum of exponentials and the label's score.
+Each rank holds some rows of the word embeddings, with the rows' biases in the head (Shoeybi et al. 2019, arXiv
+1909.08053). It looks up the tokens whose rows it holds; a sum over the ranks then gives every token its embedding. It
+scores masked tokens against its own rows only, and no rank ever has all scores of a token. From other ranks, the loss
+needs only the highest score, the sum of exponentials and the label's score.
 
-The first ranks hold equally many rows, the last one the rest, so a vocabulary that doesn't divide needs no padding.
+The last rank holds the remaining rows and all others hold the same number, so a vocabulary that doesn't divide needs no
+padding.
 Shapes: as in model/bert.py; W rows of the vocabulary on this rank.
 """
 
@@ -40,20 +41,20 @@ class _Share(NamedTuple):
         return cls(rows, vocabulary, mesh.get_group())
 
     def places(self, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Return which ids have a row here, and its place among this rank's rows, 0 for the others."""
+        """Return which ids have a row on this rank, and each id's place among the rank's rows (0 for other ids)."""
         places = ids - self.rows.start
         is_here = (places >= 0) & (places < len(self.rows))
         return is_here, places.where(is_here, 0)
 
     def reduce(self, tensor: Tensor, operation: Literal["sum", "max", "min"]) -> Tensor:
-        """Return the sum, the maximum or the minimum of all ranks' tensors."""
-        # functional, as DTensor's collectives are: both count as tensor parallelism's
+        """Return the sum, maximum or minimum of all ranks' tensors."""
+        # a functional collective, as DTensor's are, so that both are counted under tensor parallelism
         reduced: Tensor = wait_tensor(all_reduce(tensor.contiguous(), operation, self.group))
         return reduced
 
 
 def split_vocabulary(stage: Stage, mesh: DeviceMesh) -> None:
-    """Keep this rank's rows of a stage's word embeddings and masked-LM head. All ranks of the mesh must call it."""
+    """Keep only this rank's rows of a stage's word embeddings and masked-LM head. Collective over the mesh."""
     embeddings = getattr(stage, "embeddings", None)
     if embeddings is not None:
         embeddings.word = SplitEmbedding(embeddings.word, mesh)
@@ -91,7 +92,7 @@ class SplitHead(MaskedLmHead):
         self.bias = _split_rows(whole.bias, mesh)
 
     def forward(self, hidden_MD: Tensor, word_VD: Tensor, labels_M: Tensor | None = None) -> Tensor:
-        """Return scores of this rank's rows, [M, D] in, [M, W] out; with labels, the sum of the cross-entropies."""
+        """Return the scores of this rank's rows, [M, D] in, [M, W] out; with labels, the sum of the cross-entropies."""
         hidden_MD = self.norm(gelu(self.dense(hidden_MD)))
         hidden_MD = _SumOfGradients.apply(hidden_MD, self._share)
         scores_MW = functional.linear(hidden_MD, local(word_VD), local(self.bias))
@@ -101,7 +102,7 @@ class SplitHead(MaskedLmHead):
         return total
 
     def predictions(self, hidden_MD: Tensor, word_VD: Tensor) -> Tensor:
-        """Return the id of the highest score of all ranks' rows, the lowest id of equal ones: [M, D] in, [M] out."""
+        """Return the id with the highest score among all ranks' rows; of equal scores, the lowest id: [M, D] to [M]."""
         own_highest_M, places_M = self(hidden_MD, word_VD).float().max(dim=-1)
         highest_M = self._share.reduce(own_highest_M, "max")
         candidates_M = (places_M + self._share.rows.start).where(own_highest_M == highest_M, self._share.vocabulary)
@@ -109,12 +110,12 @@ class SplitHead(MaskedLmHead):
 
 
 def _split_rows(tensor: Tensor, mesh: DeviceMesh) -> nn.Parameter:
-    """Return this rank's rows of a tensor, as a DTensor that knows the whole shape."""
+    """Return this rank's rows of a tensor, as a DTensor that knows the tensor's whole shape."""
     return nn.Parameter(distribute_tensor(tensor.detach(), mesh, [Shard(0)]), tensor.requires_grad)
 
 
 class _SumOverRanks(torch.autograd.Function):
-    """Sum over the ranks. All ranks compute the same with the sum, so each has its whole gradient."""
+    """Sums over the ranks. All ranks compute the same from the sum, so each rank has its whole gradient."""
 
     @staticmethod
     def forward(ctx: Any, part: Tensor, share: _Share) -> Tensor:
@@ -127,7 +128,7 @@ class _SumOverRanks(torch.autograd.Function):
 
 
 class _SumOfGradients(torch.autograd.Function):
-    """Pass on what all ranks hold; each computes another part of its gradient, and the parts are summed, in fp32."""
+    """Passes on a tensor that all ranks hold; in the backward pass, sums the ranks' parts of its gradient in fp32."""
 
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, share: _Share) -> Tensor:
@@ -142,7 +143,7 @@ class _SumOfGradients(torch.autograd.Function):
 
 
 class _SplitCrossEntropy(torch.autograd.Function):
-    """Sum -log softmax(scores)[label] over rows, in at least fp32; each rank has the scores of its own rows."""
+    """Sums -log softmax(scores)[label] over rows, in at least fp32; each rank has the scores of its own rows."""
 
     @staticmethod
     def forward(ctx: Any, scores_MW: Tensor, labels_M: Tensor, share: _Share) -> Tensor:

@@ -1,1 +1,1 @@
-"""Find out what a run will hold, send and take before its machine is there: memory, layouts, time to train."""
+"""Predict, without the machine, what a run needs: memory, bytes sent, layouts and time to train."""

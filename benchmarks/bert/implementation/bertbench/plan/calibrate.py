@@ -1,4 +1,4 @@
-"""Fit the three numbers of a `Calibration` to published A100 results, and compare forecasts with them."""
+"""Fit the three numbers of a `Calibration` to published A100 results, and compare forecasts with published results."""
 
 import math
 from collections.abc import Collection
@@ -17,11 +17,11 @@ _START = Calibration(compute_share=0.5, network_share=0.5, waiting_s=0.002)
 _LOWEST = Calibration(compute_share=0.2, network_share=0.1, waiting_s=1e-6)
 _HIGHEST = Calibration(compute_share=0.9, network_share=1.0, waiting_s=0.02)
 _ROUNDS = 12
-_STEP = 1e-6  # share of a number by which it is changed to find a slope
+_STEP = 1e-6  # relative change of a number, to compute a derivative
 
 
 class HeldOutForecast(NamedTuple):
-    """A published time compared with a forecast that used neither its row nor others left out with it."""
+    """A published time, and a forecast whose calibration left out that result and its group."""
 
     row: PublishedResult
     calibrated: Calibration
@@ -29,7 +29,7 @@ class HeldOutForecast(NamedTuple):
 
     @property
     def error(self) -> float:
-        """Return the relative error: 0.1 is 10 % too long."""
+        """Return the relative error: 0.1 means that the forecast is 10 % too long."""
         return self.predicted_s / self.row.seconds - 1
 
 
@@ -43,10 +43,10 @@ def _compared(
 
 
 def fit_calibration(left_out: Collection[PublishedResult] = ()) -> Calibration:
-    """Fit by least squares of log time over the rows that calibrate, without those that are left out altogether.
+    """Fit by least squares of log time over the calibrating results, except those in `left_out`.
 
-    What is fitted is speed, so each run counts with the samples that it took: forecast samples would bend the speed to
-    make up for their error.
+    The fit is about speed, so each run counts with the samples that it actually took. With forecast samples, errors in
+    the number of samples would distort the speed.
     """
     rows = [row for row in _without(left_out) if row in calibrating()]
     workloads = [_workload(row, "a100") for row in rows]
@@ -57,7 +57,7 @@ def fit_calibration(left_out: Collection[PublishedResult] = ()) -> Calibration:
         return np.array([math.log(seconds / row.seconds) for seconds, row in zip(forecasts, rows, strict=True)])
 
     numbers = np.array(_START)
-    for _ in range(_ROUNDS):  # Gauss-Newton: scipy's least_squares finds the same, and takes 0.4 s to import
+    for _ in range(_ROUNDS):  # Gauss-Newton; scipy's least_squares finds the same, but takes 0.4 s to import
         residuals = errors(numbers)
         slopes = []
         for number, change in enumerate(_STEP * numbers):
@@ -71,9 +71,10 @@ def fit_calibration(left_out: Collection[PublishedResult] = ()) -> Calibration:
 
 @cache
 def calibration(gpu: Gpu = "a100") -> Calibration:
-    """Return the calibration on all of them; another GPU keeps the A100s' network and waiting, with its own peak share.
+    """Return the calibration on all calibrating results.
 
-    That share is the median of its published results on one node of 8 SXM GPUs, most of them computed in fp8.
+    For a GPU other than the A100, network share and waiting time are the A100's, but the share of peak is its own: the
+    median of its published results on one node of 8 SXM GPUs, most of which computed in fp8.
     """
     if gpu == "a100":
         return fit_calibration()
@@ -81,13 +82,13 @@ def calibration(gpu: Gpu = "a100") -> Calibration:
 
 
 Group = Literal["row", "submitter", "scale"]
-"""What is left out with a row: itself, all rows of its submitter, or all on as many GPUs."""
+"""What to leave out with a row: only itself, all rows of its submitter, or all rows with the same number of GPUs."""
 GROUPS: tuple[Group, ...] = get_args(Group)
 
 
 @cache
 def leave_out(group: Group) -> list[HeldOutForecast]:
-    """Return the rows that calibrate, each with a forecast that uses neither times nor convergence of its group."""
+    """Return the calibrating rows, each with a forecast that uses neither times nor convergence of the row's group."""
 
     def key(row: PublishedResult) -> object:
         return {"row": row, "submitter": row.submitter, "scale": row.accelerators}[group]
@@ -103,9 +104,10 @@ def leave_out(group: Group) -> list[HeldOutForecast]:
 
 @cache
 def other_results(gpu: Gpu) -> list[HeldOutForecast]:
-    """Forecast the results of a kind of GPU that don't calibrate forecasts.
+    """Forecast those results of a kind of GPU that don't calibrate forecasts.
 
-    A100s (PCIe, other nodes) count as if on a DGX A100; another GPU's peak share is that of its other results.
+    A100s (PCIe cards, other nodes) are forecast as if they were on a DGX A100. For another GPU, the share of peak comes
+    from its other results.
     """
     shares = {} if gpu == "a100" else _shares(gpu)
     comparisons = []
@@ -121,7 +123,7 @@ def other_results(gpu: Gpu) -> list[HeldOutForecast]:
 
 @cache
 def _shares(gpu: Gpu) -> dict[PublishedResult, float]:
-    """Return the share of peak that each result on one node of 8 SXM GPUs of this kind reached."""
+    """Return the share of peak that each result on one node of 8 such SXM GPUs reached."""
     fitted, shares = calibration(), {}
     for row in forecast_results():
         if f"{gpu.upper()}-SXM" in row.accelerator and (row.accelerators, row.nodes) == (GPUS_OF_NODE, 1):
@@ -132,7 +134,7 @@ def _shares(gpu: Gpu) -> dict[PublishedResult, float]:
 
 
 def _workload(row: PublishedResult, gpu: Gpu) -> Workload:
-    """Return a published run's workload; the row must give its number of GPUs."""
+    """Return the workload of a published run; the row must state the number of GPUs."""
     assert row.accelerators is not None
     return Workload(
         gpu=gpu,

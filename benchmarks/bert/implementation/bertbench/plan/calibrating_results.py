@@ -1,7 +1,6 @@
 """Select the published MLPerf BERT results that calibrate forecasts, and the batching method of each.
 
-They are the A100, H100 and H200 rows of the table in common/published_results.py, which names
-its source.
+They come from the A100, H100 and H200 rows of the table in common/published_results.py, which names its source.
 """
 
 from functools import cache
@@ -18,11 +17,11 @@ class Method(NamedTuple):
     """A run's batching, reduction and launch method."""
 
     batching: str | Balance = "global_exchange"
-    """How samples are assigned to GPUs: a system's balance, a variant of `bertbench balance`, or padded."""
+    """How samples are assigned to GPUs: a system's `data.balance`, a variant of `bertbench balance`, or `padded`."""
     overlap: bool = False
-    """Gradients are reduced during the backward pass."""
+    """Whether gradients are reduced during the backward pass."""
     graphs: bool = False
-    """A whole step is one CUDA graph: the host can't delay a GPU."""
+    """Whether a whole step is one CUDA graph, so that the host can't delay a GPU."""
 
 
 @cache
@@ -37,14 +36,14 @@ def _is_forecast(accelerator: str) -> bool:
 
 @cache
 def calibrating() -> tuple[PublishedResult, ...]:
-    """Return the results that calibrate forecasts: A100 SXM modules, 8 a node, of any submitter.
+    """Return the results that calibrate forecasts: those on nodes of 8 A100 SXM modules, by any submitter.
 
-    Each submitter's last round at a number of GPUs counts: the software of earlier ones was replaced, and two of round
-    1.1 took about twice the time that the same machines took in 2.0.
+    For each submitter and number of GPUs, only the last round counts. The software of earlier rounds was replaced, and
+    two results of round 1.1 took about twice as long as the same machines in 2.0.
     """
     rows = [row for row in forecast_results() if "A100-SXM" in row.accelerator]
     last: dict[tuple[str, int | None], str] = {}
-    for row in rows:  # a name is spelled both Supermicro and SUPERMICRO
+    for row in rows:  # one submitter is spelled both Supermicro and SUPERMICRO
         last[_who(row)] = max(last.get(_who(row), ""), _last_round(row))
     return tuple(
         row for row in rows if row.accelerators == GPUS_OF_NODE * row.nodes and _last_round(row) == last[_who(row)]
@@ -60,12 +59,12 @@ def _last_round(row: PublishedResult) -> str:
 
 
 def method_of(row: PublishedResult) -> Method:
-    """Return the run's method, from the configurations in the same repositories.
+    """Return the run's method, according to the configurations in the repository of its results.
 
-    At 1,024 and more GPUs NVIDIA and Azure captured fixed shapes in a CUDA graph, padded in v1.1
-    (config_DGXA100_128x8x3x1.sh: --pad_fmha, 'full_iteration') and packed from v2.0 on (128x8x2x1_pack). All
-    others sort the global batch each step (--exchange_padding); Samsung's methods are the paper's (arXiv
-    2402.02447).
+    With 1,024 or more GPUs, NVIDIA and Azure captured fixed shapes in a CUDA graph: padded in v1.1
+    (config_DGXA100_128x8x3x1.sh: --pad_fmha, 'full_iteration'), and packed since v2.0 (128x8x2x1_pack). Samsung's
+    methods are those of its paper (arXiv 2402.02447). All others sort the global batch in each step
+    (--exchange_padding).
     """
     if row.submitter == "Samsung":
         return Method("stratified_presort", overlap=True)

@@ -1,4 +1,4 @@
-"""Estimate samples to converge from published runs with the same hyper-parameters, else from reference points."""
+"""Estimate samples to converge, from published runs with the same hyper-parameters or else from reference points."""
 
 import json
 import math
@@ -13,25 +13,26 @@ from mlperf_logging import rcp_checker
 
 from bertbench.common.published_results import PublishedResult
 
-_RULESET = "5.0.0"  # the newest with BERT
+_RULESET = "5.0.0"  # the newest one that contains BERT
 _CLIPPING = "their logs don't say whether they clipped before or after the all-reduce"
 _SAME_BATCH = 0.01  # 16,384 on 1,024 GPUs and 16,416 on 1,368 count as one batch
 
 
 class Samples(NamedTuple):
-    """A number of training samples and its source."""
+    """A number of training samples, and its source."""
 
     number: float
     source: str
     interpolated: bool = False
-    """Whether it is interpolated between reference convergence points, ignoring hyper-parameters."""
+    """Whether the number is interpolated between reference convergence points, which ignores hyper-parameters."""
 
 
 @cache
 def reference_points() -> dict[int, tuple[float, dict[str, float]]]:
-    """Return, by global batch, mean samples to converge without the extremes, and hyper-parameters.
+    """Return MLPerf's reference convergence points by global batch: mean samples to converge, and hyper-parameters.
 
-    These are MLPerf's reference convergence points, measured with the reference implementation, from mlperf-logging.
+    The mean leaves out the highest and the lowest. The points were measured with the reference implementation and come
+    from mlperf-logging.
     """
     folder = Path(rcp_checker.__file__).parent
     points = json.loads((folder / f"training_{_RULESET}" / "rcps_bert.json").read_text(encoding="utf-8"))
@@ -44,9 +45,9 @@ def reference_points() -> dict[int, tuple[float, dict[str, float]]]:
 def samples_to_converge(
     global_batch_size: int, hyper_parameters: tuple[float, ...], published: Iterable[PublishedResult]
 ) -> Samples:
-    """Return the median of the published runs with this batch, within 1 %, and these hyper-parameters (`Published`).
+    """Return the median of the published runs with this batch (within 1 %) and these hyper-parameters (`Published`).
 
-    Without such runs, interpolate the reference convergence points by batch.
+    If there are no such runs, interpolate the reference convergence points by batch.
     """
     same = [
         row.samples_to_converge
@@ -62,7 +63,7 @@ def samples_to_converge(
     batches, means = zip(*points, strict=True)
     return Samples(
         float(np.interp(global_batch_size, batches, means)),
-        "reference convergence points (of LAMB, clipped before the all-reduce), interpolated",
+        "interpolated between reference convergence points (of LAMB, clipped before the all-reduce)",
         interpolated=True,
     )
 

@@ -1,4 +1,4 @@
-"""Count what one rank of an absent world holds and sends, by the code that trains and without its tensors."""
+"""Count what one rank of a run holds and sends, without the other ranks: by the code that trains, without memory."""
 
 import math
 from dataclasses import replace
@@ -18,7 +18,7 @@ from bertbench.model.shape import BertShape
 from bertbench.optim.matrices import assign_owners
 from bertbench.plan.parallel_theory import stage_parameters
 
-_NUMBER = 4  # bytes: all state is fp32
+_NUMBER = 4  # bytes of a number: all state is fp32
 
 
 class CountedRank(NamedTuple):
@@ -29,11 +29,11 @@ class CountedRank(NamedTuple):
     """Elements of each gradient bucket, in the order of reduction."""
     optimizer_bytes: int
     bytes_per_step: int
-    """What the rank hands over to sums of gradients."""
+    """The bytes of gradients that the rank sums with other ranks in a step."""
 
 
 def count_rank(system: System, rank: int) -> CountedRank:
-    """Count rank `rank`; a part of a split model counts as one bucket."""
+    """Count for rank `rank`; a part of a split model counts as one bucket."""
     if system.parallel.splits:
         held = stage_parameters(system.model.shape(), system.layout, system.layout.coordinate(rank))
         if system.parallel.fully_shard:
@@ -59,9 +59,9 @@ def count_rank(system: System, rank: int) -> CountedRank:
 
 
 def _buckets(system: System) -> list[list[tuple[int, ...]]]:
-    """Return the shapes of the gradients in the buckets that a backward pass fills.
+    """Return the shapes of the gradients in each bucket that a backward pass fills.
 
-    Their order depends on the model's structure alone, so a narrow model shows it.
+    The order of gradients depends only on the model's structure, so a narrow model is enough to find it.
     """
     shape = system.model.shape()
     narrow = Bert(replace(shape, vocab_size=8, hidden_size=shape.attention_heads, feed_forward_size=1))
@@ -82,15 +82,16 @@ def _buckets(system: System) -> list[list[tuple[int, ...]]]:
 
 
 def state_bytes(options: OptimizerSettings, shape: BertShape, held: int, place: tuple[int, int] = (0, 1)) -> int:
-    """Return the bytes of state kept between steps by a rank whose optimizer holds `held` parameters.
+    """Return the bytes of state that a rank keeps between steps if its optimizer holds `held` parameters.
 
-    `place` is this rank and the number of ranks that share the state. Whole matrices are assigned to them as in
-    training; Adam's remaining parameters count as an equal share a rank. An average of the weights counts too.
+    `place` holds this rank and the number of ranks that share the state. Muon's whole matrices are assigned to ranks as
+    in training; the parameters that Adam updates count as an equal share for each rank. An average of the weights is
+    included.
     """
     numbers = 2 * held  # two moments
     if options.ema_decay:
         numbers += held
-    if options.name == "muon":  # a matrix has one moment, and a rank keeps those of its matrices whole
+    if options.name == "muon":  # a matrix has one moment, and a rank keeps the whole moments of its matrices
         rank, ranks = place
         hidden, inner = shape.hidden_size, shape.feed_forward_size
         of_layer = [(hidden, hidden)] * 4 + [(inner, hidden), (hidden, inner)]  # query, key, value, output
@@ -103,10 +104,10 @@ def state_bytes(options: OptimizerSettings, shape: BertShape, held: int, place: 
 
 
 def carried_bytes(parameters: int, options: Communication, sync: Sync, ranks: int) -> int:
-    """Return the bytes that a rank keeps between steps besides weights, gradients and optimizer state.
+    """Return the bytes that a rank keeps between steps in addition to weights, gradients and optimizer state.
 
-    With local updates, a rank keeps the weights of the last outer step and its velocity; with delayed gradients, a ring
-    of buffers; with bf16 and fp16, the rounded gradient; with int8 and top-k, the errors.
+    With local updates, a rank keeps the weights after the last outer step, and its velocity. With delayed gradients, it
+    keeps a ring of buffers; with bf16 and fp16, the rounded gradient; with int8 and top-k, the compression errors.
     """
     copies: float = 0
     if sync.outer is not None:
@@ -115,9 +116,9 @@ def carried_bytes(parameters: int, options: Communication, sync: Sync, ranks: in
     elif sync.delay:
         copies = sync.delay + 1
     elif options.compression in ("bf16", "fp16"):
-        copies = 1 / 2  # what is sent
+        copies = 1 / 2  # the gradient that is sent
     elif options.compression == "topk":
         copies = 1
     elif options.compression == "int8":
-        copies = 1 + 1 / ranks  # the error of its own gradient, and of the part that it sums
+        copies = 1 + 1 / ranks  # errors of the rank's own gradient, and of the part that it sums
     return round(GRADIENT_BYTES * parameters * copies)

@@ -1,4 +1,4 @@
-"""A whole dry run: what a rank holds, sends and works through, how long the run will take, and what would stop it."""
+"""Do a dry run: what a rank holds, sends and computes, how long the run will take, and what would stop it."""
 
 import math
 import shlex
@@ -23,25 +23,25 @@ _GB = 1e9
 
 
 class DryRun(NamedTuple):
-    """What `bertbench plan` prints of one rank of a system."""
+    """What `bertbench plan` prints about one rank of a system."""
 
     system: System
     rank: int
     counted: CountedRank
     steps: FirstSteps
     memory_gb: dict[str, float]
-    """Bytes / 10^9 by what they hold; the largest moment is their sum."""
+    """GB (10^9 bytes) by what they hold, at the moment when most memory is in use."""
     sent_bytes: dict[str, int]
-    """What the rank sends in a step, by dimension of the layout, with parts of the largest size."""
+    """Bytes that the rank sends in a step, by dimension of the layout, if all its parts have the largest size."""
     evaluation_steps: list[int]
-    """Steps after which the run evaluates, up to its limit."""
+    """The steps after which the run evaluates, up to its limit of steps."""
     forecast: RunForecast | None
-    """None where nothing is calibrated: for CPUs and other models."""
+    """None for CPUs and for models other than BERT-Large, for which nothing is calibrated."""
     problems: list[str]
 
     @property
     def memory_gb_per_gpu(self) -> float:
-        """Largest sum of what stays and of what one backward pass needs."""
+        """Return the most GB in use at a time, during a backward pass."""
         return sum(self.memory_gb.values())
 
     @property
@@ -63,14 +63,14 @@ class DryRun(NamedTuple):
 
     @property
     def capacity_gb(self) -> float | None:
-        """Memory of a GPU by the system file; None for a CPU, and if the file doesn't give it."""
+        """Return a GPU's memory according to the system file; None for a CPU, and if the file doesn't state it."""
         capacity = capacity_gb(self.system)
         is_known = self.system.launch.device == "cuda" and math.isfinite(capacity)
         return capacity if is_known else None
 
 
 def dry_run(system: System, rank: int) -> DryRun:
-    """Rehearse one rank.
+    """Do a dry run of one rank.
 
     Raises ConfigError if there is no such rank, or if no step can be planned.
     """
@@ -86,9 +86,9 @@ def dry_run(system: System, rank: int) -> DryRun:
         sent_masked = round(system.parts * largest.masked)
     else:
         memory = memory_gb(system, steps.largest_part) | {"optimizer": counted.optimizer_bytes / _GB}
-        sent_tokens = sent_masked = 0  # ranks with whole models send gradients alone
+        sent_tokens = sent_masked = 0  # ranks that hold the whole model send only gradients
     forecast = None
-    with suppress(ConfigError):  # for BERT-Large on GPUs of a known kind only
+    with suppress(ConfigError):  # there are forecasts only for BERT-Large on GPUs of a known kind
         forecast = forecast_run(system)
     return DryRun(
         system=system,
@@ -104,7 +104,7 @@ def dry_run(system: System, rank: int) -> DryRun:
 
 
 def _missing(system: System) -> tuple[list[str], Dataset | None]:
-    """Return all that the run would not find, or could not use, and its training data if that is there."""
+    """Return what the run would not find or couldn't use, and its training data if it exists."""
     problems = missing_inputs(system)
     training = None
     checkpoint = system.model.checkpoint
@@ -120,37 +120,37 @@ def _missing(system: System) -> tuple[list[str], Dataset | None]:
             open_data(system)
     except BertbenchError as error:
         problems.append(str(error))
-    return list(dict.fromkeys(problems)), training  # what is missing can't be opened either
+    return list(dict.fromkeys(problems)), training  # without repetitions: a missing file can't be opened either
 
 
 def _too_large(system: System, memory: dict[str, float]) -> list[str]:
-    """Return that the system doesn't fit its GPUs, if so."""
+    """Return a message if the system doesn't fit its GPUs, otherwise nothing."""
     needed, capacity = sum(memory.values()), capacity_gb(system)
-    # NVIDIA's GB are nearer to 2^30: what 10^9 leaves, 7 %, is for CUDA, NCCL and gaps between tensors
+    # NVIDIA's GB are closer to 2^30 bytes; the difference to 10^9, 7 %, is for CUDA, NCCL and gaps between tensors
     if system.launch.device != "cuda" or needed <= capacity:
         return []
     return [
-        f"a GPU needs {needed:.0f} GB ({memory['activations']:.0f} GB for activations) and has {capacity:g} GB; "
+        f"each GPU needs {needed:.0f} GB ({memory['activations']:.0f} GB for activations) but has {capacity:g} GB; "
         "raise data.gradient_accumulation_steps, or split the model: `bertbench estimate "
         f"{shlex.quote(system.argument)} --layouts` lists ways"
     ]
 
 
 def _too_long(system: System, forecast: RunForecast | None) -> list[str]:
-    """Return which of the system's limits would end a run of the expected length."""
+    """Return a message for each of the system's limits that would end a run of the expected length."""
     if forecast is None:
         return []
     problems = []
     granted_minutes = system.launch.walltime_minutes
     if forecast.minutes > granted_minutes:
         problems.append(
-            f"a run is expected to take {forecast.minutes:.0f} minutes, launch.walltime_minutes grants "
+            f"a run is expected to take {forecast.minutes:.0f} minutes, but launch.walltime_minutes is "
             f"{granted_minutes}; raise it"
         )
     most_samples = system.max_steps * system.global_batch_size
     if most_samples < forecast.samples.number:
         problems.append(
-            f"the run gives up after {most_samples:,} samples, {forecast.samples.number:,.0f} are expected to reach "
-            "the target; raise schedule.max_steps and evaluation.max_samples"
+            f"the run stops after {most_samples:,} samples, but is expected to need {forecast.samples.number:,.0f} to "
+            "reach the target; raise schedule.max_steps and evaluation.max_samples"
         )
     return problems

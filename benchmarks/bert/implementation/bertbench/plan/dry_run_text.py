@@ -1,4 +1,4 @@
-"""Write a dry run as JSON and as lines, for `bertbench plan`."""
+"""Write a dry run as JSON and as lines of text, for `bertbench plan`."""
 
 from collections.abc import Iterable
 from itertools import groupby
@@ -20,7 +20,7 @@ _CLIPPED: dict[ClipMode, str] = {
 
 
 def dry_run_json(plan: DryRun) -> dict[str, Any]:
-    """Return a dry run for --json: memory in GB, tokens and bytes of a step, and the problems found."""
+    """Return a dry run as JSON: memory in GB, tokens and bytes of a step, and the problems found."""
     system = plan.system
     counted = plan.counted
     steps = plan.steps
@@ -59,7 +59,7 @@ def dry_run_json(plan: DryRun) -> dict[str, Any]:
 
 
 def dry_run_lines(plan: DryRun) -> list[str]:
-    """Return a dry run for people, a line or more for each subject."""
+    """Return a dry run as text: one or more lines for each subject."""
     system = plan.system
     counted = plan.counted
     steps = plan.steps
@@ -84,17 +84,17 @@ def dry_run_lines(plan: DryRun) -> list[str]:
         f"evaluation  every {system.evaluation_interval:,} samples: after steps {evaluations}",
     ]
     if plan.forecast is None:
-        lines.append("walltime    not forecast: calibrated for BERT-Large on A100, H100 and H200 only")
+        lines.append("walltime    no forecast: forecasts are calibrated for BERT-Large on A100, H100 and H200 only")
     else:
         lines.append(
-            f"walltime    {plan.forecast.range} expected, {plan.forecast.samples.number:,.0f} samples; "
-            f"{system.launch.walltime_minutes} minutes granted"
+            f"walltime    {plan.forecast.range} expected for {plan.forecast.samples.number:,.0f} samples; "
+            f"launch.walltime_minutes is {system.launch.walltime_minutes}"
         )
     return [*lines, *(f"problem     {problem}" for problem in plan.problems or ["none found"])]
 
 
 def _strata_json(plan: DryRun) -> dict[str, Any] | None:
-    """Return edges and quotas of the strata, and a batch by their shares of the dataset; None without strata."""
+    """Return edges and quotas of the strata, and quotas in proportion to the dataset; None without strata."""
     data, shares = plan.system.data, plan.steps.strata_shares
     if shares is None:
         return None
@@ -102,16 +102,16 @@ def _strata_json(plan: DryRun) -> dict[str, Any] | None:
 
 
 def _strata_lines(plan: DryRun) -> list[str]:
-    """Return how many samples of each stratum a rank draws, in a line; none without strata."""
+    """Return a line that says how many samples of each stratum a rank draws; nothing without strata."""
     data, shares = plan.system.data, plan.steps.strata_shares
     if shares is None:
         return []
     lengths = f"of up to {_joined(data.strata_edges)} tokens"
     by_share = _joined(f"{share:.2f}" for share in shares)
     if data.strata_quotas is None:
-        return [f"strata      {by_share} samples {lengths} a step, by their shares of the dataset"]
+        return [f"strata      {by_share} samples {lengths} per step, in proportion to the dataset"]
     quotas = _joined(data.strata_quotas)
-    return [f"strata      {quotas} samples {lengths} per step; by their shares of the dataset it would be {by_share}"]
+    return [f"strata      {quotas} samples {lengths} per step; in proportion to the dataset it would be {by_share}"]
 
 
 def _joined(values: Iterable[object]) -> str:
@@ -119,56 +119,56 @@ def _joined(values: Iterable[object]) -> str:
 
 
 def _clipping(plan: DryRun) -> str:
-    """Return the largest norm of what is clipped at once."""
+    """Return what is clipped, and to which norm."""
     clip, buckets = plan.system.clip, len(plan.counted.bucket_elements)
     limit = clip.limit(buckets)
     if limit is None:
         return "none"
     formula = f", {clip.max_norm:g} / sqrt({clip.root_of(buckets)})" if clip.mode == "bucket" else ""
     parts = plan.system.clipped_parts
-    by_part = f", in each of {parts} parts by itself" if parts > 1 else ""
+    by_part = f", in each of {parts} parts separately" if parts > 1 else ""
     return f"{clip.mode}: {_CLIPPED[clip.mode]} to a norm of {limit:.4g}{formula}{by_part}"
 
 
 def _rates(system: System) -> str:
-    """Return the learning rate at the steps by which the schedule is defined, and how it counts them."""
+    """Return the learning rate at the steps that define the schedule, and how the schedule counts steps."""
     schedule = system.learning_rate
     rates = [f"{rate:.3e} at step {step}" for step, rate in schedule.rates_by_step(system.schedule.max_steps).items()]
     counted = "s + 1" if schedule.first_step else "s"
     return (
-        f"{', '.join(rates)}; step s, counted from 0, takes rate({counted}); the decay is counted from step "
+        f"{', '.join(rates)}; step s, counted from 0, uses rate({counted}); the decay is counted from step "
         f"{schedule.decay_from_step} to {schedule.decay_steps}"
     )
 
 
 def _fit(plan: DryRun) -> str:
-    """Return how much memory a rank needs, and on GPUs whether it fits."""
+    """Return how much memory a rank needs and, on GPUs, whether that fits."""
     needs = f"needs {plan.memory_gb_per_gpu:.2f} GB"
     if plan.system.launch.device != "cuda":
         return needs
     if plan.capacity_gb is None:
-        return f"{needs}, and the file doesn't say how much a GPU has (hardware.accelerator_memory_capacity)"
+        return f"{needs}; the file doesn't say how much a GPU has (hardware.accelerator_memory_capacity)"
     fits = "fits in" if plan.memory_gb_per_gpu <= plan.capacity_gb else "doesn't fit in"
     return f"{fits} {plan.capacity_gb:g} GB, {needs}"
 
 
 def _grid(plan: DryRun) -> list[str]:
-    """Return the ranks of every stage if ranks share the model, and this rank's bytes in each dimension."""
+    """Return the ranks of every stage and this rank's bytes by dimension; nothing if ranks don't share the model."""
     if not plan.system.parallel.splits:
         return []
     layout = plan.system.layout
     sent = ", ".join(f"{dimension} {size:,}" for dimension, size in plan.sent_bytes.items())
     return [
-        f"layout      data {layout.data} x tensor {layout.tensor} x pipeline {layout.pipeline}; tensor-parallel ranks "
-        "are joined by -, data-parallel ranks are side by side:",
+        f"layout      data {layout.data} x tensor {layout.tensor} x pipeline {layout.pipeline}; - joins "
+        "tensor-parallel ranks, spaces separate data-parallel ranks:",
         *(f"  {line}" for line in layout.lines()),
         f"holds       {_holds(plan)}",
-        f"sent        bytes a step: {sent}",
+        f"sent        bytes per step: {sent}",
     ]
 
 
 def _holds(plan: DryRun) -> str:
-    """Return what part of a split model is this rank's, and the memory of its weights, gradients and optimizer."""
+    """Return which part of a split model this rank holds, and the memory of its weights, gradients and optimizer."""
     system, counted = plan.system, plan.counted
     layout, model = system.layout, system.model
     held = f"{plan.layers} of {model.layers} layers"
@@ -177,7 +177,7 @@ def _holds(plan: DryRun) -> str:
         held += f" shared by {ranks_of_a_layer} ranks"
     if plan.word_rows:
         held += f", {len(plan.word_rows):,} of {model.vocab_size:,} rows of the word embeddings"
-    weights_gb = GRADIENT_BYTES * counted.parameters / _GB  # as large as their gradients: both are fp32
+    weights_gb = GRADIENT_BYTES * counted.parameters / _GB  # as much as their gradients, because both are fp32
     return (
         f"{counted.parameters:,} parameters ({held}): weights {weights_gb:.2f} GB, gradients {weights_gb:.2f} GB, "
         f"optimizer {counted.optimizer_bytes / _GB:.2f} GB"

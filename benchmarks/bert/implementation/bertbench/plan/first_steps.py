@@ -1,6 +1,6 @@
-"""The first steps of a run as one rank will see them: the planner that trains, on the dataset's index.
+"""Plan the first steps of a run for one rank, with the planner that training uses, on the dataset's index.
 
-Without the data, Wikipedia's lengths replace it, cut to the model's positions.
+If the data doesn't exist, lengths are drawn from Wikipedia's distribution and cut to the model's positions.
 """
 
 from typing import NamedTuple
@@ -16,29 +16,29 @@ from bertbench.data.store.dataset import Dataset
 from bertbench.loading.sampler import make_planner
 from bertbench.plan.step_load import RANKS, Microbatch
 
-STEPS = 40  # the mean load efficiency moves by less than 0.005 from 40 to 400
-_SEED = 1  # a run draws its own: what is printed here depends on it in the third digit
+STEPS = 40  # with 400 steps the mean load efficiency differs by less than 0.005
+_SEED = 1  # a run draws its own seed; the numbers printed here depend on it in the third digit
 _SIMULATED_SAMPLES = 1 << 20
 
 
 class FirstSteps(NamedTuple):
-    """What the plans of the first steps say."""
+    """What the plans of the first steps show."""
 
     source: str
-    """Where the lengths come from."""
+    """The source of the lengths."""
     load_efficiency: float
-    """Mean over largest load of all ranks, by the cost model; mean of the steps."""
+    """Mean load of all ranks divided by the largest, according to the cost model; the mean over steps."""
     tokens: Integers
-    """Tokens of the rank's share, by step."""
+    """The number of tokens in the rank's share of each step."""
     largest_part: Microbatch
-    """The largest forward and backward pass of any rank in a run of such steps."""
+    """The largest forward and backward pass of any rank, in a run of such steps."""
     strata_shares: Floats | None
-    """Samples of each stratum that a rank's batch would hold by their shares of the dataset; None without strata."""
+    """Samples of each stratum in a rank's batch if they were in proportion to the dataset; None without strata."""
     problems: list[str]
 
 
 def first_steps(system: System, rank: int, training: Dataset | None) -> FirstSteps:
-    """Plan the first steps; raises ConfigError if that is impossible."""
+    """Plan the first steps. Raises ConfigError if they can't be planned."""
     entries, source = index_to_plan(system, training)
     planner = make_planner(system, entries, _SEED)
     data_rank = system.layout.coordinate(rank).data
@@ -47,7 +47,7 @@ def first_steps(system: System, rank: int, training: Dataset | None) -> FirstSte
     problems: list[str] = []
     for step in range(STEPS):
         plan = planner.plan(step)
-        if not problems:  # those of the first step that has any
+        if not problems:  # report only the first step that has problems
             problems = _wrong(system, step, plan.assigned)
         efficiencies.append(efficiency(planner.loads(plan)))
         lengths_of_ranks = np.split(planner.lengths(plan.assigned), plan.assigned.bounds_R1[1:-1])
@@ -65,7 +65,7 @@ def first_steps(system: System, rank: int, training: Dataset | None) -> FirstSte
 
 
 def index_to_plan(system: System, training: Dataset | None) -> tuple[Index, str]:
-    """Return the index of the training samples, or of drawn lengths without them, and where it comes from."""
+    """Return the index of the training samples, or of drawn lengths if there are none, and its source."""
     if training is None:
         return _wikipedia(system), "Wikipedia's lengths"
     return training.entries_N, str(training.folder)
@@ -79,20 +79,20 @@ def _strata_shares(system: System, planner: Planner) -> Floats | None:
 
 
 def _wrong(system: System, step: int, shares: Shares) -> list[str]:
-    """Return a plan's errors: a sample that two ranks get, a rank without work."""
+    """Return the errors of a plan: samples that were assigned twice, ranks without samples."""
     counts, where = np.diff(shares.bounds_R1), f"data.balance {system.data.balance}, step {step}:"
     problems = []
     different = np.unique(shares.ids_S)
     if len(different) < len(shares.ids_S):
         problems.append(
-            f"{where} {counts.sum():,} samples are assigned, {len(different):,} different ones; the training "
-            f"set is too small for a global batch of {system.global_batch_size:,}, lower data.global_batch_size"
+            f"{where} of {counts.sum():,} assigned samples only {len(different):,} are different; the training set is "
+            f"too small for a global batch of {system.global_batch_size:,}; lower data.global_batch_size"
         )
     idle = np.flatnonzero(counts == 0)
     if idle.size:
         problems.append(
-            f"{where} {idle.size} ranks get no sample, rank {idle[0]} first; raise data.global_batch_size, or set "
-            "data.equal_counts"
+            f"{where} {idle.size} ranks get no sample, the first is rank {idle[0]}; raise data.global_batch_size, or "
+            "set data.equal_counts"
         )
     return problems
 

@@ -17,11 +17,11 @@ LIMITS = {
     "start_up": "start-up: the same on any number of GPUs",
     "compute": "compute: more GPUs still help",
     "imbalance": "load imbalance: GPUs wait for the one with the most work",
-    "communication": "communication: gradient exchange that computation doesn't hide",
+    "communication": "communication: gradient exchange that isn't hidden by computation",
     "waiting": "waiting: ranks on many nodes wait for each other",
     "evaluation": "evaluation",
 }
-"""Explanation of each part of `RunSeconds` as the largest."""
+"""What each part of `RunSeconds` means for the run if it is the largest."""
 
 
 class RunForecast(NamedTuple):
@@ -32,7 +32,7 @@ class RunForecast(NamedTuple):
     samples: Samples
     seconds: RunSeconds
     card: str | None = None
-    """The card that was asked for instead of the system's own, such as h100-pcie."""
+    """The card that the user named instead of the system's own, such as h100-pcie."""
 
     @property
     def minutes(self) -> float:
@@ -46,29 +46,29 @@ class RunForecast(NamedTuple):
 
     @property
     def warnings(self) -> list[str]:
-        """Return how the system differs from the runs that calibrated forecasts."""
+        """Return how the system differs from the runs by which forecasts were calibrated."""
         warnings = list(calibration_warnings(self.system, self.gpu, self.card))
         if self.system.optimizer.name != "lamb" and self.samples.interpolated:
             warnings.append(
-                f"optimizer.name {self.system.optimizer.name}: no published result has these hyper-parameters; the "
-                "samples to converge are LAMB's"
+                f"optimizer.name {self.system.optimizer.name}: no published result has these hyper-parameters, so the "
+                "samples to converge are those of LAMB"
             )
         return warnings
 
 
 def trains_bert_large(system: System) -> bool:
-    """Return whether a system trains BERT-Large on GPUs: nothing else is calibrated."""
+    """Return whether a system trains BERT-Large on GPUs; forecasts are calibrated for nothing else."""
     return system.launch.device == "cuda" and system.model.shape() == BertShape()
 
 
 def forecast_run(system: System, card: str | None = None) -> RunForecast:
-    """Forecast a system, on its own GPUs or on those of another card: one of `gpu_models`, or a kind such as h100.
+    """Forecast a system on its own GPUs or on another `card`: one of `gpu_models`, or a kind such as h100.
 
     Raises ConfigError if it doesn't train BERT-Large on GPUs of a known kind.
     """
     if not trains_bert_large(system):
         raise ConfigError(
-            f"{system.name}: doesn't train BERT-Large on GPUs, and forecasts are calibrated on nothing else; choose a "
+            f"{system.name}: doesn't train BERT-Large on GPUs; forecasts are calibrated for nothing else; choose a "
             "dgx system (`bertbench config list` lists them)"
         )
     kind = gpu_of_card(card) if card else gpu_of(system)
@@ -89,7 +89,7 @@ def forecast_run(system: System, card: str | None = None) -> RunForecast:
 
 
 def _hyper_parameters(system: System) -> tuple[float, ...]:
-    """Return what published results are compared by, in their order (common/published_results.py)."""
+    """Return the hyper-parameters by which published results are compared, in their order (published_results.py)."""
     optimizer, schedule = system.optimizer, system.schedule
     return (
         optimizer.learning_rate,
@@ -104,7 +104,7 @@ def _hyper_parameters(system: System) -> tuple[float, ...]:
 def _method(system: System) -> Method:
     """Return how a system assigns samples, reduces gradients and launches steps.
 
-    A split model's load is that of `planned`, as its steps count it (layout_time.py).
+    The load of a split model counts as that of `planned`, as in its steps (layout_time.py).
     """
     return Method(
         batching="planned" if system.parallel.splits else system.balance,
@@ -114,7 +114,7 @@ def _method(system: System) -> Method:
 
 
 def _with_steps_of_layout(seconds: RunSeconds, system: System, gpu: Gpu, samples: float) -> RunSeconds:
-    """Return a run's seconds with the steps of a split model; evaluations count as without a split."""
+    """Return a run's seconds with the steps of a split model; evaluations count as if it weren't split."""
     step = step_seconds(system, gpu)
     steps = samples / system.global_batch_size
     return replace(

@@ -27,7 +27,7 @@ def forecast_json(forecast: RunForecast) -> dict[str, Any]:
 
 
 def forecast_lines(forecasts: list[RunForecast]) -> list[str]:
-    """Return a table of forecasts; of a single forecast also its terms and where its numbers are from."""
+    """Return a table of forecasts; for a single forecast, also its terms and the sources of its numbers."""
     lines = [f"{'system':<20}{'GPUs':>6} {'GPU':<5}{'batch':>7}{'samples':>11}{'time to train':>24}  limited by"]
     for forecast in forecasts:
         system = forecast.system
@@ -56,7 +56,7 @@ def _warnings(forecast: RunForecast) -> list[str]:
     capacity = capacity_gb(system)
     if needed > capacity:
         warnings.append(
-            f"batch {system.global_batch_size:,}: a GPU needs {needed:.0f} GB and has {capacity:g}: the run would "
-            "fail; raise data.gradient_accumulation_steps"
+            f"batch {system.global_batch_size:,}: each GPU needs {needed:.0f} GB but has {capacity:g} GB, so the run "
+            "would fail; raise data.gradient_accumulation_steps"
         )
     return warnings

@@ -1,4 +1,4 @@
-"""Hyper-parameters that are known to train BERT-Large: those of published results and reference convergence points."""
+"""List hyper-parameters known to train BERT-Large: those of published results and reference convergence points."""
 
 import math
 from functools import cache
@@ -22,12 +22,13 @@ class KnownPoint(NamedTuple):
     settings: JsonObject
     source: str
     base: str
-    """The base file of the division that they are of."""
+    """The base file of their division."""
 
     def at(self, batch: int) -> "KnownPoint":
-        """Return these hyper-parameters at another batch, untested: ADAM's scaled by its rule, LAMB's steps only.
+        """Return these hyper-parameters for another batch, marked as untested.
 
-        No scaling rule of LAMB is published: its rate stays, and its steps span as many samples as before.
+        ADAM's are scaled by its rule. No scaling rule for LAMB is published: its rate stays, and its numbers of steps
+        change so that they span the same numbers of samples.
         """
         untested = f"UNTESTED at batch {batch:,}: {self.source}, batch {self.batch:,}"
         if self.settings["optimizer"]["name"] == "adam":
@@ -35,12 +36,12 @@ class KnownPoint(NamedTuple):
             return KnownPoint(batch, settings, f"{untested}, scaled by the square-root rule", self.base)
         steps = {name: round(self.settings["schedule"][name] * self.batch / batch) for name in _SCHEDULE}
         settings = {**self.settings, "schedule": steps, "hardware": {"division": "open"}}
-        return KnownPoint(batch, settings, f"{untested}, its steps spanning the same samples", self.base)
+        return KnownPoint(batch, settings, f"{untested}, steps adapted to span the same samples", self.base)
 
 
 @cache
 def known_points() -> dict[int, KnownPoint]:
-    """Return a point for each global batch: the shipped closed system's, else the reference convergence point."""
+    """Return a point for each global batch: that of the shipped closed system, or else the reference point."""
     points: dict[int, KnownPoint] = {}
     for batch, (_, values) in reference_points().items():
         settings = {
@@ -71,7 +72,7 @@ def known_points() -> dict[int, KnownPoint]:
 def point_of(system: System) -> KnownPoint:
     """Return a system's hyper-parameters. Raises ConfigError if they are not BERT-Large's."""
     if not trains_bert_large(system):
-        raise ConfigError(f"{system.name}: doesn't train BERT-Large on GPUs; give one of the dgx systems to --from")
+        raise ConfigError(f"{system.name}: doesn't train BERT-Large on GPUs; give --from one of the dgx systems")
     schedule = {name: getattr(system.schedule, name) for name in _SCHEDULE}
     if system.optimizer.name == "adam":
         schedule |= {name: getattr(system.schedule, name) for name in _DECAY}
@@ -87,6 +88,6 @@ def point_of(system: System) -> KnownPoint:
 
 
 def nearest_point(batch: int, points: dict[int, KnownPoint]) -> KnownPoint:
-    """Return the point of this batch, else of the nearest by ratio, carried over to this batch."""
+    """Return the point of this batch, or else the point of the nearest batch (by ratio), adapted to this batch."""
     nearest = points[min(points, key=lambda known: (abs(math.log(known / batch)), known))]
     return nearest if nearest.batch == batch else nearest.at(batch)

@@ -1,4 +1,4 @@
-"""Every layout that a system's GPUs could take: memory of the fullest GPU and seconds of a step, the best one named."""
+"""List every layout that a system's GPUs allow, with the fullest GPU's memory and a step's time, and name the best."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -18,31 +18,31 @@ _VIRTUAL_STAGES = (1, 2, 4)
 
 
 class Outlook(NamedTuple):
-    """What one layout would need and take."""
+    """The memory and time that one layout would need."""
 
     system: System
     memory_gb_per_gpu: float
-    """Bytes / 10^9 on the fullest GPU."""
+    """GB (10^9 bytes) on the fullest GPU."""
     seconds: StepSeconds
     utilisation: float
     """Model FLOP utilisation."""
 
     @property
     def bubble(self) -> float:
-        """Return the share of the pipeline's time that ranks wait for other stages, if stages are equal."""
+        """Return the share of time that ranks of a pipeline wait for other stages, if all stages are equal."""
         layout = self.system.layout
         return bubble_share(layout.pipeline, self.system.parts, layout.virtual_stages)
 
     @property
     def fits(self) -> bool:
-        """Whether a GPU has as much; true where the system file doesn't say."""
+        """Return whether a GPU has that much memory; true if the system file doesn't state its memory."""
         return self.memory_gb_per_gpu <= capacity_gb(self.system)
 
 
 def outlooks(system: System) -> list[Outlook]:
-    """For each pair of tensor and pipeline sizes, and for full sharding, the fastest way that fits; best first.
+    """Return the fastest layout that fits, for each pair of tensor and pipeline sizes and full sharding; best first.
 
-    Where none fits, the one that needs least memory. Raises ConfigError if the GPUs are of no kind that is calibrated.
+    If none fits, take the one that needs the least memory. Raises ConfigError if the GPUs are of no calibrated kind.
     """
     best: dict[tuple[Layout, bool], Outlook] = {}
     gpu = gpu_of(system)
@@ -57,15 +57,15 @@ def outlooks(system: System) -> list[Outlook]:
 
 
 def _rank(outlook: Outlook) -> tuple[bool, float]:
-    """Return what layouts are sorted by: those that fit first, by time; the others by memory."""
+    """Return the sort key of a layout: first those that fit, by time; then the others, by memory."""
     return not outlook.fits, outlook.seconds.total if outlook.fits else outlook.memory_gb_per_gpu
 
 
 def candidates(system: System) -> Iterator[System]:
     """Yield the same work in every possible layout: sizes and parts in powers of two.
 
-    A split model clips after the all-reduce, since no rank has a whole gradient before it, doesn't compress, and
-    shards its optimizer by parallel.fully_shard alone.
+    A split model clips after the all-reduce, because no rank has a whole gradient before it. It doesn't compress
+    gradients, and shards its optimizer only by parallel.fully_shard.
     """
     for_split_models: dict[str, Section] = {
         "clip": system.clip.model_copy(update={"mode": "after"}),
@@ -105,9 +105,9 @@ def candidates(system: System) -> Iterator[System]:
 
 
 def layout_listing(asked: System) -> tuple[JsonObject, list[str]]:
-    """Return what `estimate --layouts` prints of a system's layouts: JSON, and a table; or nothing.
+    """Return a system's layouts for `estimate --layouts`, as JSON and as a table; nothing if there are none.
 
-    Raises what `outlooks` raises.
+    Raises ConfigError as `outlooks` does.
     """
     ranked = outlooks(asked)
     if not ranked:
@@ -153,7 +153,7 @@ def _table(ranked: list[Outlook]) -> list[str]:
 
 
 def _settings(system: System, asked: System) -> str:
-    """Return the layout as one would set it in the file of `asked`."""
+    """Return the layout as settings, relative to the system file `asked`."""
     parallel = system.parallel.model_dump(exclude_defaults=True)
     settings = [f"parallel.{name}={str(value).lower()}" for name, value in parallel.items()]
     if system.clip != asked.clip:
@@ -164,4 +164,4 @@ def _settings(system: System, asked: System) -> str:
         settings.append("optimizer.sharded=false")
     if system.data.gradient_accumulation_steps > 1:
         settings.append(f"data.gradient_accumulation_steps={system.data.gradient_accumulation_steps}")
-    return " ".join(settings) or "data parallelism alone"
+    return " ".join(settings) or "data parallelism only"

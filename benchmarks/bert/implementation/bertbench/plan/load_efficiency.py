@@ -1,4 +1,4 @@
-"""Compute load efficiency, a step's mean load over its largest, for each batching method."""
+"""Compute the load efficiency of each batching method: the mean load of GPUs in a step, divided by the largest."""
 
 from functools import cache
 
@@ -12,15 +12,16 @@ from bertbench.data.store.columns import Index
 from bertbench.model.shape import BertShape, FlopTerms
 from bertbench.plan.calibrating_results import GPUS_OF_NODE
 
-# The mean moves by less than 0.005 from 40 steps to 400, and by less than 0.002 where large batches make them few.
+# From 40 steps to 400, the mean changes by less than 0.005; with large batches, for which there are few steps, by less
+# than 0.002.
 _MOST_STEPS = 40
 _FEWEST_STEPS = 4
-_STEPS_SAMPLES = 1 << 16  # that the steps between take
+_STEPS_SAMPLES = 1 << 16  # samples of all steps together, within the limits on steps
 _INDEX_SAMPLES = 1 << 20
 
 
 def flops(lengths: np.ndarray) -> np.ndarray:
-    """Return BERT-Large's training FLOPs on unpadded sequences of these lengths, with the mean share masked."""
+    """Return BERT-Large's training FLOPs on unpadded sequences of these lengths, at the mean share of masked tokens."""
     terms = FlopTerms.of(BertShape())
     per_token = terms.token + MASKED_SHARE * terms.masked
     return np.asarray(per_token * lengths + terms.pair * lengths.astype(np.float64) ** 2)
@@ -35,9 +36,9 @@ def flops_per_sample() -> float:
 
 @cache
 def load_efficiency(batching: str | Balance, gpus: int, samples_per_gpu: int) -> float:
-    """Simulate a system's balance, or a variant of `bertbench balance`, on Wikipedia's lengths.
+    """Simulate a system's `data.balance`, or a variant of `bertbench balance`, on Wikipedia's lengths.
 
-    Samples that are `padded` take 512 tokens each.
+    With `padded`, each sample has 512 tokens.
     """
     if batching == "padded":
         return flops_per_sample() / float(flops(np.array([512]))[0])

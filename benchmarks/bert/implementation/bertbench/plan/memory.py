@@ -1,4 +1,4 @@
-"""Memory of the fullest GPU in training, by what it holds: weights, gradients, optimizer state and activations."""
+"""Estimate the memory of the fullest GPU in training, by contents: weights, gradients, optimizer, activations."""
 
 import math
 import re
@@ -15,30 +15,30 @@ _WEIGHT_BYTES = 4
 
 
 def capacity_gb(system: System) -> float:
-    """Return the memory of a GPU that the system file gives; infinite if it gives none."""
+    """Return the memory of a GPU in GB, as the system file states it; infinite if it doesn't."""
     match = re.match(r"([\d.]+) *G", system.hardware.accelerator_memory_capacity)
     return float(match[1]) if match else math.inf
 
 
 def needed_gb(system: System) -> float:
-    """Return all bytes / 10^9 of the fullest stage."""
+    """Return the total memory of the fullest stage, in GB (10^9 bytes)."""
     return sum(memory_gb(system).values())
 
 
 def memory_gb(system: System, largest: Microbatch | None = None) -> dict[str, float]:
-    """Return bytes / 10^9 of the fullest stage at its worst moment, by what they hold.
+    """Return the memory of the fullest stage when most is in use, in GB (10^9 bytes) by contents.
 
-    `largest` is the run's largest microbatch (default: that of Wikipedia's lengths). The worst moment is in the
-    warm-up, which computes a large part of the run beside a copy of the weights, to put them back.
+    `largest` is the run's largest microbatch (default: that of Wikipedia's lengths). Most memory is in use during the
+    warm-up: it computes a large part while it keeps a copy of the weights, which it restores afterwards.
     """
     if largest is None:
         largest = load_of(system).largest if system.parallel.splits else largest_part(system)
-    ends = {0, system.layout.pipeline - 1}  # stages between keep fewer microbatches than the first, and no heads
+    ends = {0, system.layout.pipeline - 1}  # stages in between keep fewer microbatches than the first, and no heads
     return max((_memory(system, stage, largest) for stage in ends), key=lambda parts: sum(parts.values()))
 
 
 def _memory(system: System, stage: int, largest: Microbatch) -> dict[str, float]:
-    """Return bytes / 10^9 of rank `stage` of the pipeline, by what they hold."""
+    """Return the memory of rank `stage` of the pipeline, in GB (10^9 bytes) by contents."""
     layout = system.layout
     shape = system.model.shape()
     parallel = system.parallel
@@ -48,7 +48,7 @@ def _memory(system: System, stage: int, largest: Microbatch) -> dict[str, float]
         parameters //= layout.data
         words = shape.vocab_size
         ends = theory.embedding_parameters(shape, words) + theory.head_parameters(shape, words)
-        # one unit with its gradient, and the next one that is gathered ahead
+        # one unit with its gradient, and the next unit, which is gathered ahead of its use
         gathered["gathered"] = 3 * _WEIGHT_BYTES * max(ends, theory.layer_parameters(shape)) / _GB
     ranks = layout.data if system.optimizer.sharded else 1
     state = state_bytes(system.optimizer, shape, parameters // ranks, (0, ranks))
@@ -57,23 +57,23 @@ def _memory(system: System, stage: int, largest: Microbatch) -> dict[str, float]
     weights = _WEIGHT_BYTES * parameters / _GB
     held = {"weights": weights, "gradients": weights, "optimizer": state / _GB, **gathered}
     if system.clipped_parts > 1:
-        held["clipped_parts"] = weights  # a second gradient, to which clipped parts are added
+        held["clipped_parts"] = weights  # a second gradient buffer, to which clipped parts are added
 
     return held | {"warm_up_copy": weights, "activations": activation_bytes(system, largest, stage) / _GB}
 
 
 def activation_bytes(system: System, microbatch: Microbatch, stage: int = 0) -> float:
-    """Return the bytes of all microbatches that a stage has begun and not ended, at the worst moment."""
+    """Return the most bytes of activations at a time: of all microbatches that a stage has begun and not ended."""
     layout = system.layout
     begun = _begun(system, stage)
-    layers = system.model.layers / layout.stages  # of one stage
+    layers = system.model.layers / layout.stages  # in one stage
     layer = layer_bytes(system, microbatch)
-    if system.parallel.recompute:  # one layer at a time; the others keep their input, in fp32
+    if system.parallel.recompute:  # one layer keeps its activations; the others keep their input, in fp32
         kept_input = _WEIGHT_BYTES * microbatch.tokens * system.model.hidden_size / layout.token_shares
         kept = layer + layers * kept_input * begun
     else:
         kept = layers * layer * begun
-        if not system.parallel.splits:  # the last layer returns only the tokens that the heads read
+        if not system.parallel.splits:  # then the last layer returns only the tokens that the heads read
             kept += layer_bytes(system, microbatch, microbatch.masked + microbatch.sequences) - layer
     if stage == 0:
         kept += embedding_bytes(system, microbatch) * begun
@@ -83,7 +83,7 @@ def activation_bytes(system: System, microbatch: Microbatch, stage: int = 0) -> 
 
 
 def _begun(system: System, stage: int) -> int:
-    """Return the forward passes that wait for their backward pass (arXiv 2104.04473, sections 2.2.1 and 2.2.2)."""
+    """Return how many forward passes wait for their backward pass (arXiv 2104.04473, sections 2.2.1 and 2.2.2)."""
     layout, parts = system.layout, system.parts
     if layout.pipeline == 1:
         return 1

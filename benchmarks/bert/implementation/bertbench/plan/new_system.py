@@ -1,4 +1,4 @@
-"""A system file for somebody's cluster: shipped bases, the machine's description, hyper-parameters that are known."""
+"""Write a system file for a user's cluster, from shipped base files, the machine's description and known settings."""
 
 import math
 from collections.abc import Iterator
@@ -17,14 +17,14 @@ from bertbench.plan.known_points import KnownPoint, known_points, nearest_point
 from bertbench.plan.memory import capacity_gb, needed_gb
 from bertbench.plan.step_time import HARDWARE, Gpu
 
-_SPARE = 1.5  # times the longest time forecast
+_SPARE = 1.5  # factor on the longest time in the forecast's range
 _INIT_MINUTES = 10
-_NO_FORECAST: Gpu = "a100"  # ranks batches for a GPU that none is calibrated for
+_NO_FORECAST: Gpu = "a100"  # compares batches for a GPU without a calibration
 _SOFTWARE = ("framework", "other_software_stack", "operating_system")
 
 
 class NewSystem(NamedTuple):
-    """A system file's content, the system that it makes, and what its user should know of it."""
+    """The content of a system file, the system that it defines, and notes for its user."""
 
     content: JsonObject
     system: System
@@ -34,11 +34,11 @@ class NewSystem(NamedTuple):
 def new_system(
     path: Path, nodes: int, gpus: int | None, gpu_model: str | None, batch: int | None, point: KnownPoint | None
 ) -> NewSystem:
-    """Return a valid system for `path`, with the hyper-parameters of `point` or else of the nearest known point.
+    """Return a valid system in a file at `path`, with the hyper-parameters of `point` or of the nearest known point.
 
-    `gpus` on a node and `gpu_model`, a card of `gpu_models` or any other name, are this machine's where they are None.
-    Without a batch, it is `point`'s, or that of the known point whose forecast is the shortest.
-    Raises ConfigError if the cluster isn't described, or if no batch divides among its GPUs.
+    `gpus` is the number on each node, and `gpu_model` is a card of `gpu_models` or any other name; None means those of
+    this machine. If no batch is given, it is that of `point`, or else of the known point with the shortest forecast.
+    Raises ConfigError if the cluster isn't fully described, or if no batch divides among its GPUs.
     """
     card, node, notes = _machine(gpus, gpu_model)
     ranks = nodes * node["accelerators_per_node"]
@@ -47,15 +47,15 @@ def new_system(
     dividing = [known for known in points.values() if known.batch % ranks == 0]
     if batch is None and not dividing:
         raise ConfigError(
-            f"no known batch ({', '.join(map(str, sorted(points)))}) is a multiple of {ranks} GPUs; choose one by "
-            f"--batch, such as {nearest_multiples(max(points), ranks)}"
+            f"no known batch ({', '.join(map(str, sorted(points)))}) is a multiple of {ranks} GPUs; choose another "
+            f"with --batch, such as {nearest_multiples(max(points), ranks)}"
         )
     chosen = dividing if batch is None else [nearest_point(batch, points)]
     return _finished(_fastest(path, [_content(card, hardware, point) for point in chosen]), path, notes)
 
 
 def _fastest(path: Path, contents: list[JsonObject]) -> JsonObject:
-    """Return the content whose system trains in the shortest time among those that fit; if none fits, of all."""
+    """Return the content whose system trains fastest among those that fit, or among all if none fits."""
     systems = [system_from(path, content) for content in contents]
     fitting = [number for number, system in enumerate(systems) if _fits(system)]
     numbers = fitting or range(len(systems))
@@ -63,12 +63,12 @@ def _fastest(path: Path, contents: list[JsonObject]) -> JsonObject:
 
 
 def forecast_walltime(system: System) -> int:
-    """Return the minutes to ask a scheduler for. Raises ConfigError where no forecast is calibrated."""
+    """Return the minutes to request from a scheduler. Raises ConfigError if there are no forecasts for the system."""
     return 5 * math.ceil((_SPARE * forecast_run(system).range.high_min + _INIT_MINUTES) / 5)
 
 
 def _machine(gpus: int | None, gpu_model: str | None) -> tuple[str, JsonObject, list[str]]:
-    """Return the card's base file, a node's part of the hardware section, and notes about it."""
+    """Return the card's base file, the part of the hardware section that describes a node, and notes about it."""
     described = describe()
     here = int(described["accelerators_per_node"] or 0)
     if not here and (gpus is None or gpu_model is None):
@@ -81,12 +81,10 @@ def _machine(gpus: int | None, gpu_model: str | None) -> tuple[str, JsonObject, 
     hardware: JsonObject = {"accelerators_per_node": gpus}
     card = gpu_card(gpu_model or "")
     if card and card != gpu_model:
-        notes.append(f"--gpu-model {gpu_model}: taken for {card}")
+        notes.append(f"--gpu-model {gpu_model}: understood as {card}")
     if gpu_model and not card:
         hardware["accelerator_model_name"] = gpu_model
-        notes.append(
-            f"--gpu-model {gpu_model}: its figures don't come with the project; fill in hardware.accelerator_*"
-        )
+        notes.append(f"--gpu-model {gpu_model}: the project doesn't know this card; fill in hardware.accelerator_*")
     if here == gpus:
         read_here: tuple[str, ...] = ("host_", *_SOFTWARE)
         if gpu_model is None:
@@ -95,8 +93,8 @@ def _machine(gpus: int | None, gpu_model: str | None) -> tuple[str, JsonObject, 
         notes.append("hardware: read from this machine")
     else:
         notes.append(
-            f"hardware: this machine has {here} GPUs, not {gpus}, so its processors, memory and network stay blank; "
-            "call `bertbench config init` on a node of the cluster, or fill them in"
+            f"hardware: this machine has {here} GPUs, not {gpus}, so processors, memory and network are left blank; "
+            "run `bertbench config init` on a node of the cluster, or fill them in"
         )
     return f"base/gpu_{card.replace('-', '_')}" if card else "base/gpu", hardware, notes
 
@@ -126,7 +124,7 @@ def _minutes(system: System) -> float:
 
 
 def accumulating(path: Path, content: JsonObject, least: int = 1) -> Iterator[System]:
-    """Yield a file's system with its samples in `least` and more equal parts; `content` follows it."""
+    """Yield the system of a file with its samples in `least` or more equal parts; update `content` accordingly."""
     samples = system_from(path, content).local_batch
     for parts in range(least, samples + 1):
         if samples % parts == 0:
@@ -135,14 +133,14 @@ def accumulating(path: Path, content: JsonObject, least: int = 1) -> Iterator[Sy
 
 
 def _finished(content: JsonObject, path: Path, notes: list[str]) -> NewSystem:
-    """Add accumulation until it fits, its wall time, and notes about division, batch and memory."""
+    """Add accumulation until the system fits, a time limit, and notes about division, batch and memory."""
     for system in accumulating(path, content):
         if _fits(system) and dry_run(system, rank=0).memory_gb_per_gpu <= capacity_gb(system):
             break
     else:
         notes.append(f"memory: not even one sample at a time fits; `bertbench estimate {path} --layouts` lists ways")
     if capacity_gb(system) == math.inf:
-        notes.append(f"memory: set hardware.accelerator_memory_capacity, so that `bertbench plan {path}` can compare")
+        notes.append(f"memory: set hardware.accelerator_memory_capacity, so that `bertbench plan {path}` can check it")
     if system.parts == 1:
         del content["data"]["gradient_accumulation_steps"]
     try:

@@ -1,7 +1,7 @@
-"""Formulas of what a layout sends and how long it waits: plain arithmetic, without torch.
+"""Compute by formulas how much a layout sends and how long it waits: plain arithmetic, without torch.
 
-Formulas of Narayanan et al. 2021 (arXiv 2104.04473), with tokens T for their batch times sequence, b s: nothing here is
-padded but a pipeline's microbatches. All byte counts are what one rank sends in a step.
+The formulas are those of Narayanan et al. 2021 (arXiv 2104.04473). Tokens T replace their batch times sequence length,
+b s, because only a pipeline's microbatches are padded here. All byte counts are those that one rank sends in a step.
 """
 
 import math
@@ -14,15 +14,15 @@ from bertbench.model.shape import BertShape
 
 
 def ring(ranks: int) -> float:
-    """Return the bytes that a rank sends in an all-reduce over the size of its tensor: 2 (g - 1) / g."""
+    """Return the bytes that a rank sends in a ring all-reduce, divided by the bytes of its tensor: 2 (g - 1) / g."""
     return 2 * (ranks - 1) / ranks
 
 
 def sent_bytes(system: System, place: Coordinate, tokens: int, masked: int) -> dict[str, int]:
-    """Return the bytes that a rank sends in a step of `tokens` tokens, `masked` of them masked, by dimension."""
+    """Return, by dimension, the bytes that a rank sends in a step of `tokens` tokens, of which `masked` are masked."""
     shape, layout = system.model.shape(), system.layout
     if system.parallel.fully_shard:
-        # weights gathered twice and gradients scattered in every part: 3 (d - 1) / d, rows rounded up to d
+        # each part gathers the weights twice and scatters gradients: 3 (d - 1) / d, rows rounded up to d
         rows = sum(-(-piece.shape[0] // layout.data) * math.prod(piece.shape[1:]) for piece in pieces(shape))
         return {"data": 3 * system.parts * GRADIENT_BYTES * rows * (layout.data - 1)}
     has_tied_words = layout.pipeline > 1 and place.pipeline in (0, layout.pipeline - 1)
@@ -38,21 +38,23 @@ def sent_bytes(system: System, place: Coordinate, tokens: int, masked: int) -> d
 
 
 def tensor_bytes(system: System, place: Coordinate, tokens: int, masked: int) -> int:
-    """Return bytes that tensor-parallel ranks send: 8 T h (t - 1) / t numbers a layer (section 3.2).
+    """Return the bytes that a tensor-parallel rank sends: 8 T h (t - 1) / t numbers for each layer (section 3.2).
 
-    These are two all-reduces forward and two backward. Recomputation makes the forward ones again. With sequence
-    parallelism each is a gather and a reduce-scatter (arXiv 2205.05198, section 4.2.2), which send as much; the
-    embeddings' gradients and the heads' inputs are gathered too, and the gradients of the LayerNorms are summed.
-    Behind the layers come the sums of a split vocabulary, `vocabulary_bytes`.
+    These are two all-reduces in the forward pass and two in the backward pass. Recomputation repeats those of the
+    forward pass. With sequence parallelism, each is a gather and a reduce-scatter (arXiv 2205.05198, section 4.2.2),
+    which together send as much. The embeddings' gradients and the heads' inputs are then gathered too, and the
+    gradients of the LayerNorms are summed. In addition to the layers, there are the sums of a split vocabulary,
+    `vocabulary_bytes`.
     """
     return _layers_bytes(system, place, tokens) + vocabulary_bytes(system, place, tokens, masked)
 
 
 def vocabulary_bytes(system: System, place: Coordinate, tokens: int, masked: int) -> int:
-    """Return bytes that ranks send which share the rows of the vocabulary, all of them fp32.
+    """Return the bytes that a rank sends because ranks share the rows of the vocabulary, all of them in fp32.
 
-    On the first stage the tokens' embeddings are summed: T h numbers. On the last one, for each masked token, the
-    gradient of its hidden state, h numbers, and three of its loss: highest score, sum of exponentials, label's score.
+    On the first stage, the tokens' embeddings are summed: T h numbers. On the last stage, two things are summed for
+    each masked token: the gradient of its hidden state (h numbers), and three numbers of its loss (highest score, sum
+    of exponentials, the label's score).
     """
     layout, hidden = system.layout, system.model.hidden_size
     numbers = 0
@@ -64,14 +66,15 @@ def vocabulary_bytes(system: System, place: Coordinate, tokens: int, masked: int
 
 
 def _layers_bytes(system: System, place: Coordinate, tokens: int) -> int:
-    """Return bytes that tensor-parallel ranks send for layers, and to share tokens between them."""
+    """Return the bytes that a tensor-parallel rank sends for layers, and to share tokens between layers."""
     layout = system.layout
     layers, numbers = system.model.layers // layout.pipeline, tokens * system.model.hidden_size
     forward_passes = 2 if system.parallel.recompute else 1
     if not layout.sequence:
         width = 2 * _forward_bytes(system) * forward_passes + 2 * GRADIENT_BYTES
         return round(layers * numbers * width * ring(layout.tensor))
-    # hidden states are gathered as they stay, products are scattered as they come; backward the reverse
+    # forward, hidden states are gathered in the format of LayerNorm's output, and products are scattered in their own;
+    # backward it is the other way round
     width = 2 * (_forward_bytes(system) + GRADIENT_BYTES)
     gathered = layers * numbers * width * (forward_passes + 1)
     if place.pipeline == 0:
@@ -83,9 +86,10 @@ def _layers_bytes(system: System, place: Coordinate, tokens: int) -> int:
 
 
 def pipeline_bytes(system: System, place: Coordinate, tokens: int) -> int:
-    """Return bytes that a stage sends for `tokens` tokens, fillers included: T h numbers per boundary (section 3.2).
+    """Return the bytes that a stage sends for `tokens` tokens with fillers: T h numbers per boundary (section 3.2).
 
-    Forward to the next stage, and backward to the previous one; ranks that share tokens send their share.
+    A stage sends to the next stage in the forward pass, and to the previous one in the backward pass. Ranks that share
+    tokens send their share.
     """
     layout = system.layout
     sends = 0
@@ -98,7 +102,10 @@ def pipeline_bytes(system: System, place: Coordinate, tokens: int) -> int:
 
 
 def _forward_bytes(system: System) -> int:
-    """Return bytes of a number that ranks sum forward, or that stages send: gradients of sums stay fp32."""
+    """Return the bytes of a number that ranks sum in the forward pass, or that stages send.
+
+    Gradients of such sums are in fp32.
+    """
     return 2 if system.precision.compute == "bf16" else 4
 
 
@@ -106,7 +113,7 @@ def layer_parameters(shape: BertShape, tensor: int = 1) -> int:
     """Return the parameters of one layer on one of `tensor` ranks."""
     hidden, inner = shape.hidden_size, shape.feed_forward_size
     split = 4 * hidden * hidden + 3 * hidden + 2 * hidden * inner + inner
-    return split // tensor + 6 * hidden  # two biases behind the sums, two LayerNorms
+    return split // tensor + 6 * hidden  # two biases after the sums, two LayerNorms
 
 
 def word_rows(shape: BertShape, layout: Layout, place: Coordinate) -> int:
@@ -115,19 +122,19 @@ def word_rows(shape: BertShape, layout: Layout, place: Coordinate) -> int:
 
 
 def embedding_parameters(shape: BertShape, words: int) -> int:
-    """Return the parameters of the first stage with `words` rows of word embeddings, beside its layers."""
+    """Return the parameters of the first stage without its layers, with `words` rows of word embeddings."""
     rows = words + shape.max_positions + shape.token_types
     return (rows + 2) * shape.hidden_size
 
 
 def head_parameters(shape: BertShape, words: int) -> int:
-    """Return the parameters of both heads, without the `words` rows of word embeddings, which the first stage has."""
+    """Return the parameters of both heads, without the `words` rows of word embeddings of the first stage."""
     hidden = shape.hidden_size
     return 2 * (hidden * hidden + hidden) + 2 * hidden + words + 2 * hidden + 2
 
 
 def stage_parameters(shape: BertShape, layout: Layout, place: Coordinate) -> int:
-    """Return the parameters of all stages of a rank."""
+    """Return the parameters in all stages of a rank."""
     total = shape.layers // layout.pipeline * layer_parameters(shape, layout.tensor)
     words = word_rows(shape, layout, place)
     if place.pipeline == 0:

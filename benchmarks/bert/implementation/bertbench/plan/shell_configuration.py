@@ -1,6 +1,7 @@
 """Write a system as the shell file that published submissions source, such as config_DGXA100_8x8x48x1.sh.
 
-The file exports what launch/honour.py reads. Its values are the system's, but for the time limit, which is computed.
+The file exports the variables that launch/honour.py reads. The values are those of the system, except for the time
+limit, which is computed.
 """
 
 import argparse
@@ -17,7 +18,7 @@ from bertbench.launch.time_limits import SPARE_MINUTES
 from bertbench.launch.variables import BATCH_SETTINGS, SETTINGS
 from bertbench.plan.forecast import forecast_run, trains_bert_large
 
-_MARGIN = 2  # times the upper end of the forecast's range
+_MARGIN = 2  # factor on the upper end of the forecast's range
 _INIT_MINUTES = 10  # for initialisation and compilation, which a forecast leaves out
 _ROUNDED_TO = 5
 _TIME_LIMIT = "launch.walltime_minutes"
@@ -30,19 +31,19 @@ _EVALUATION = ("EVAL_ITER_START_SAMPLES", "EVAL_ITER_SAMPLES", "MAX_SAMPLES_TERM
 
 
 class ShellConfiguration(NamedTuple):
-    """A file to source."""
+    """A file for shells to source."""
 
     file_name: str
     exports: dict[str, str]
-    """Values by variable, without WALLTIME, which the shell computes."""
+    """The values by variable, without WALLTIME, which the shell computes."""
     text: str
 
 
 def shell_configuration(system: System) -> ShellConfiguration:
     """Return the file of a system.
 
-    Raises ConfigError for a system that splits its model over GPUs, and for settings given by hand that no variable
-    says.
+    Raises ConfigError for a system that splits its model over GPUs, and for settings given by --set that no variable
+    expresses.
     """
     if system.parallel.splits:
         raise ConfigError(
@@ -84,9 +85,9 @@ def shell_configuration(system: System) -> ShellConfiguration:
 
 
 def _names(system: System) -> tuple[str, str]:
-    """Return DGXSYSTEM's value, and the name in the file's name.
+    """Return the value of DGXSYSTEM, and the name that the file's name contains.
 
-    Both are the published name of a system that comes with the project, if that name means it.
+    Both are the published name of a system that comes with the project, if that name refers to this system.
     """
     name = name_of(system)
     if system.argument not in system_names():
@@ -171,12 +172,12 @@ def _time_limit(system: System) -> tuple[int, str]:
     minutes = _ROUNDED_TO * math.ceil(needed / _ROUNDED_TO)
     return minutes, (
         f"Computed, not measured:\n# {_MARGIN} x {longest:.1f}, the most that `bertbench estimate` expects, "
-        f"and {_INIT_MINUTES} for initialisation, rounded up to {_ROUNDED_TO}."
+        f"plus {_INIT_MINUTES} for initialisation, rounded up to a multiple of {_ROUNDED_TO}."
     )
 
 
 def _longest_minutes(system: System) -> float | None:
-    """Return the upper end of the forecast's range; None where there is no forecast of this model or these GPUs."""
+    """Return the upper end of the forecast's range; None if there is no forecast for this model or these GPUs."""
     if not trains_bert_large(system):
         return None
     try:

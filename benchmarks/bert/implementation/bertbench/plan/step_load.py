@@ -1,4 +1,4 @@
-"""Simulate how many tokens the forward passes of a step compute, on Wikipedia's lengths."""
+"""Simulate, on Wikipedia's lengths, how many tokens the forward passes of a step compute."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -16,7 +16,7 @@ from bertbench.model.shape import training_flops
 
 _STEPS = 20  # simulated steps
 RANKS = 16
-"""Of whose parts the largest is taken: all are assigned alike."""
+"""Ranks whose parts are simulated to find the largest; all ranks' samples are assigned in the same way."""
 _SEED = 1
 
 
@@ -25,7 +25,7 @@ class Microbatch(NamedTuple):
 
     tokens: float
     pairs: float
-    """Pairs of tokens in the same sequence: the sum of squared lengths."""
+    """The number of pairs of tokens in the same sequence: the sum of squared lengths."""
 
     @classmethod
     def of_lengths(cls, lengths: Integers) -> "Microbatch":
@@ -34,9 +34,10 @@ class Microbatch(NamedTuple):
 
     @classmethod
     def largest_of(cls, parts: Sequence[Integers], longest: int) -> "Microbatch":
-        """Return the size of the largest part of a run, given the lengths of some parts' sequences.
+        """Return the size of a run's largest part, estimated from the lengths of sequences in some parts.
 
-        It is four standard deviations above the mean, but no more than if all sequences had `longest` tokens.
+        The estimate is four standard deviations above the mean, but not more than if all sequences had `longest`
+        tokens.
         """
         sizes = [cls.of_lengths(part) for part in parts]
         most_tokens = max(len(part) for part in parts) * longest
@@ -46,29 +47,29 @@ class Microbatch(NamedTuple):
 
     @property
     def masked(self) -> float:
-        """Return the masked tokens, at Wikipedia's share."""
+        """Return the number of masked tokens, at Wikipedia's share."""
         return MASKED_SHARE * self.tokens
 
     @property
     def mean_length(self) -> float:
-        """Return the length of an average token's sequence; the length of each where all are equal."""
+        """Return the mean, over tokens, of the length of the token's sequence."""
         return self.pairs / self.tokens
 
     @property
     def sequences(self) -> float:
-        """Return the number of sequences if all have the mean length."""
+        """Return the number of sequences, if all had the mean length."""
         return self.tokens / self.mean_length
 
 
 class StepLoad(NamedTuple):
-    """The parts that a global batch is split into."""
+    """The parts into which a global batch is split."""
 
     mean_tokens: float
-    """Tokens of a part."""
+    """Mean tokens of a part."""
     largest: Microbatch
-    """Most tokens of a part, and most pairs of tokens."""
+    """The most tokens of any part, and the most pairs of tokens."""
     flops: float
-    """Floating-point operations of the whole step."""
+    """The floating-point operations of the whole step."""
 
 
 def load_of(system: System) -> StepLoad:
@@ -87,7 +88,7 @@ def largest_part(system: System) -> Microbatch:
 
 @cache
 def _largest_of_ranks(samples: int, ranks: int, parts: int, longest: int) -> Microbatch:
-    """Return the largest part where each rank splits its share in the order in which it was drawn."""
+    """Return the largest part if each rank splits its share in the order in which samples were drawn."""
     parts_of_steps: list[Integers] = []
     for step in range(_STEPS):
         lengths = np.minimum(draw_lengths(samples, _SEED + step), longest)
@@ -99,7 +100,7 @@ def _largest_of_ranks(samples: int, ranks: int, parts: int, longest: int) -> Mic
 
 @cache
 def _simulated_parts(samples: int, parts: int, longest: int) -> tuple[float, Microbatch]:
-    """Return mean tokens of a part over some steps, and most tokens and most pairs."""
+    """Return the mean tokens of a part over some steps, and the most tokens and pairs of any part."""
     tokens, pairs = [], []
     for step in range(_STEPS):
         lengths = np.minimum(draw_lengths(samples, _SEED + step), longest)

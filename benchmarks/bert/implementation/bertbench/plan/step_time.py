@@ -1,7 +1,7 @@
 """Compute the seconds of a run: start-up, steps (compute, exposed communication, waiting), evaluations.
 
-Published runs send gradients in 16 bits, a system as its file says. Constants are published figures of the hardware;
-`Calibration` holds the three fitted numbers (calibrate.py).
+Published runs send gradients in 16 bits; a system sends them as its file says. The constants are published figures of
+the hardware; `Calibration` holds the three fitted numbers (calibrate.py).
 """
 
 import math
@@ -23,21 +23,21 @@ from bertbench.plan.load_efficiency import flops_per_sample, load_efficiency
 Gpu = Literal["a100", "h100", "h200"]
 
 PARAMETERS = 336_232_258
-"""Of BERT-Large."""
-_BACKWARD_SHARE = 2 / 3  # share of a step's FLOPs; communication can overlap it
+"""The parameters of BERT-Large."""
+_BACKWARD_SHARE = 2 / 3  # the backward pass's share of a step's FLOPs; communication can overlap it
 FORWARD_SHARE = 1 / 3
-"""Of a step's FLOPs."""
+"""The share of a step's FLOPs."""
 START_UP_S = 2.9
-"""Seconds of a run that aren't steps, in the published 1,024-GPU open-division logs of v2.0."""
+"""The seconds that a run spends outside steps, from the published 1,024-GPU open-division logs of v2.0."""
 
 
 class GpuRates(NamedTuple):
-    """Published figures of a GPU and of its DGX's network."""
+    """Published figures of a GPU and of the network in its DGX."""
 
     peak_flops: float
-    """Dense, 16 bit."""
+    """Dense peak in 16 bits."""
     nvlink: float
-    """Bytes/s of a GPU's all-reduce inside a node, one way, as NCCL reaches it."""
+    """Bytes/s, one way, that NCCL reaches for a GPU in an all-reduce inside a node."""
     network: float
     """Bytes/s of a GPU's network adapter, one way."""
     latency: float
@@ -56,27 +56,30 @@ HARDWARE: dict[Gpu, GpuRates] = {
 
 
 class Calibration(NamedTuple):
-    """Fitted to published results, because hardware figures don't give them."""
+    """Numbers that are fitted to published results, because hardware figures don't determine them."""
 
     compute_share: float
-    """Share of the GPU's peak that a balanced step reaches."""
+    """The share of the GPU's peak that a balanced step reaches."""
     network_share: float
-    """Share of the network adapters' rate that an all-reduce between nodes reaches."""
+    """The share of the network adapters' rate that an all-reduce between nodes reaches."""
     waiting_s: float
-    """Seconds of waiting a step for each doubling of the number of nodes; 0 under a CUDA graph."""
+    """Seconds of waiting in each step, for each doubling of the number of nodes; 0 with a CUDA graph."""
 
 
 class GradientTraffic(NamedTuple):
     """How ranks send a gradient."""
 
     bytes_each: int = 2
-    """Bytes of a parameter; published runs send 16 bits."""
+    """Bytes for each parameter; published runs send 16 bits."""
     collectives: int = 26
-    """Buckets, one all-reduce each; published runs count with 25 MB. The last one can't overlap the backward pass."""
+    """The number of buckets, each of which is one all-reduce; published runs count as having buckets of 25 MB.
+
+    The last bucket can't overlap the backward pass.
+    """
 
 
 class Workload(NamedTuple):
-    """What a run computes and sends, on which GPUs."""
+    """What a run computes and sends, and on which GPUs."""
 
     gpu: Gpu
     gpus: int
@@ -98,13 +101,13 @@ class TimeParts:
 
     @property
     def limit(self) -> str:
-        """Return the largest part."""
+        """Return the name of the largest part."""
         return max(vars(self), key=vars(self).__getitem__)
 
 
 @dataclass(frozen=True)
 class RunSeconds(TimeParts):
-    """Where the time of a run goes, from run_start to run_stop."""
+    """The parts of a run's time, from run_start to run_stop."""
 
     start_up: float
     compute: float
@@ -115,10 +118,11 @@ class RunSeconds(TimeParts):
 
 
 def all_reduce_seconds(rates: GpuRates, gpus: int, nodes: int, network_share: float, size: float) -> float:
-    """Return the seconds of one all-reduce of `size` bytes: NVLink inside nodes, one rail a GPU between them.
+    """Return the seconds of one all-reduce of `size` bytes, over NVLink inside nodes and one rail per GPU between them.
 
-    Inside: ring reduce-scatter and all-gather, 2 (g - 1) / g of the bytes. Between: a ring moves 2 (n - 1) / n of a
-    GPU's part in 2 (n - 1) hops, a tree twice the part in 2 log2(n) hops; the faster one counts, as NCCL chooses.
+    Inside a node, a ring reduce-scatter and all-gather move 2 (g - 1) / g of the bytes. Between nodes, a ring moves
+    2 (n - 1) / n of a GPU's part in 2 (n - 1) hops, and a tree moves twice the part in 2 log2(n) hops. The faster of
+    the two counts, because NCCL chooses it.
     """
     local = gpus // nodes
     inside = 2 * (local - 1) / local * size / rates.nvlink
@@ -133,20 +137,20 @@ def all_reduce_seconds(rates: GpuRates, gpus: int, nodes: int, network_share: fl
 def reduction_seconds(
     rates: GpuRates, gpus: int, nodes: int, network_share: float, traffic: GradientTraffic, parameters: int = PARAMETERS
 ) -> float:
-    """Return the seconds of a gradient's reduction: its all-reduces run one after the other."""
+    """Return the seconds of a gradient's reduction, whose all-reduces run one after the other."""
     size = traffic.bytes_each * parameters / traffic.collectives
     return traffic.collectives * all_reduce_seconds(rates, gpus, nodes, network_share, size)
 
 
 def exposed_seconds(reduction: float, compute: float, collectives: int) -> float:
-    """Return the part of a reduction that a step's backward pass can't hide: at least the last bucket's."""
+    """Return the seconds of a reduction that a step's backward pass can't hide: at least those of the last bucket."""
     return max(reduction / collectives, reduction - _BACKWARD_SHARE * compute)
 
 
 def bucket_count(elements: Iterable[int], bucket_mb: float | None) -> int:
-    """Return the number of buckets of gradients with these elements, in the order of reduction.
+    """Return the number of buckets for gradients with these numbers of elements, in the order of reduction.
 
-    As in DDP, the gradient that reaches a bucket's limit is its last.
+    As in DDP, the gradient that reaches a bucket's limit is the last one in it.
     """
     limits = bucket_limits(bucket_mb)
     closed = 0
@@ -161,7 +165,7 @@ def bucket_count(elements: Iterable[int], bucket_mb: float | None) -> int:
 
 
 def gradient_traffic(system: System) -> GradientTraffic:
-    """Return how a system's ranks send BERT-Large's gradient; compression beyond 16 bits counts as 16."""
+    """Return how a system's ranks send BERT-Large's gradient; compression to fewer than 16 bits counts as 16."""
     communication = system.communication
     sizes = [math.prod(piece.shape) for piece in pieces(system.model.shape())]
     return GradientTraffic(
@@ -171,9 +175,9 @@ def gradient_traffic(system: System) -> GradientTraffic:
 
 
 def run_seconds(work: Workload, calibration: Calibration) -> RunSeconds:
-    """Return the parts of the run's time."""
+    """Return the parts of a run's time."""
     rates, method = HARDWARE[work.gpu], work.method
-    rate = rates.peak_flops * calibration.compute_share / flops_per_sample()  # samples/s of a GPU
+    rate = rates.peak_flops * calibration.compute_share / flops_per_sample()  # samples/s on one GPU
     per_gpu = work.global_batch_size / work.gpus
     balanced = per_gpu / rate
     slowest = balanced / load_efficiency(method.batching, work.gpus, max(1, round(per_gpu)))
@@ -193,20 +197,20 @@ def run_seconds(work: Workload, calibration: Calibration) -> RunSeconds:
 
 
 def gpu_of_card(card: str) -> Gpu:
-    """Return the kind of a card of `gpu_models`, or of a kind's own name; raises ConfigError for others."""
+    """Return the kind of GPU, given a card of `gpu_models` or the name of a kind. Raises ConfigError for others."""
     for kind in HARDWARE:
         if card.split("-", maxsplit=1)[0] == kind:
             return kind
-    raise ConfigError(f"--gpu-model {card}: forecasts know {', '.join(HARDWARE)} only; name a card of these")
+    raise ConfigError(f"--gpu-model {card}: there are forecasts for {', '.join(HARDWARE)} only; name one of them")
 
 
 def gpu_of(system: System) -> Gpu:
-    """Return the kind of a system's GPUs; raises ConfigError if forecasts don't know it."""
+    """Return the kind of a system's GPUs. Raises ConfigError if there are no forecasts for them."""
     model = system.hardware.accelerator_model_name
     for kind in HARDWARE:
         if kind.upper() in model:
             return kind
     raise ConfigError(
-        f"{system.name}: hardware.accelerator_model_name {model!r} names none of {', '.join(HARDWARE)}; set it to such "
-        f"a card's, or see `bertbench estimate {shlex.quote(system.argument)} --gpu-model h100-sxm`"
+        f"{system.name}: hardware.accelerator_model_name is {model!r}, but forecasts need one of {', '.join(HARDWARE)}"
+        f"; correct it, or name a card: `bertbench estimate {shlex.quote(system.argument)} --gpu-model h100-sxm`"
     )

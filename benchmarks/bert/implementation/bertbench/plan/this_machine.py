@@ -1,7 +1,7 @@
-"""A system file for the machine at hand: the demo on a machine without GPUs, else BERT-Large on the GPUs that it has.
+"""Write a system file for this machine: the demo if it has no GPUs, otherwise BERT-Large on its GPUs.
 
-What the driver says of the GPUs decides the rest: their memory the parts of a batch, their compute capability the
-number format.
+The driver's information about the GPUs decides the rest: their memory determines the parts of a batch, their compute
+capability the number format.
 """
 
 import shlex
@@ -18,26 +18,26 @@ from bertbench.plan.memory import capacity_gb
 from bertbench.plan.new_system import NewSystem
 
 FILE = Path("this_machine.json")
-"""The file's name where the user gives none."""
+"""The name of the file if the user gives none."""
 DEMO = "cpu_demo"
-_FAMILY = "gpu_"  # its systems have one machine, and are called by the number of its GPUs
-# Triton's documentation starts at compute capability 8.0, as bf16 does: older GPUs take torch's own operations.
+_FAMILY = "gpu_"  # these systems have one machine and are named after its number of GPUs
+# Triton's documentation starts at compute capability 8.0, like bf16. Older GPUs use torch's own operations.
 _BEFORE_BF16: JsonObject = {
     "precision": {"compute": "fp16"},
     "optimizer": {"impl": "torch"},
     "compute": {"compile": "none"},
 }
 _WITHOUT_DOWNLOADS = ("data.path=cpu_demo", "data.eval_path=null", "model.checkpoint=null", "hardware.division=open")
-"""Settings by which BERT-Large trains from random weights on the demo's data, which no download makes."""
+"""Settings with which BERT-Large trains from random weights on the demo's data, which needs no download."""
 
 
 def system_of_machine(
     path: Path, gpus: Sequence[PresentGpu], described: Mapping[str, str], cores: int, architectures: Sequence[str]
 ) -> NewSystem:
-    """Return a system at `path` for a machine with these GPUs, or none, and `cores` that its ranks may use.
+    """Return a system in a file at `path` for a machine with these GPUs (perhaps none) and `cores` for its ranks.
 
-    `described` has the machine's fields of MLPerf's description. Raises ConfigError if torch, built for
-    `architectures`, can't use a GPU, or if one doesn't hold BERT-Large.
+    `described` holds the machine's fields of MLPerf's system description. Raises ConfigError if torch, built for
+    `architectures`, can't use a GPU, or if BERT-Large doesn't fit on one.
     """
     if gpus:
         return _on_gpus(path, gpus, described, architectures)
@@ -64,10 +64,10 @@ def _on_processors(path: Path, described: Mapping[str, str], cores: int) -> NewS
         "description": f"The demo on {described['host_processor_model_name'] or 'this machine'}, without GPUs",
         "hardware": hardware,
     }
-    notes = [f"machine: found no GPU that NVIDIA's driver lists; the file trains the demo, {DEMO}, on the processor"]
+    notes = [f"machine: NVIDIA's driver lists no GPU, so the file trains the demo, {DEMO}, on the processor"]
     if cores == 1:
         content["launch"] = {"ranks_per_node": 1}
-        notes.append("ranks: one, because this process may use one core")
+        notes.append("ranks: one, because this process may use only one core")
     return NewSystem(content, system_from(path, content), notes)
 
 
@@ -96,17 +96,17 @@ def _on_gpus(
     }
     if weakest.capability < BF16_CAPABILITY:
         content |= _BEFORE_BF16
-        if ranks > 1:  # one rank sends nothing
+        if ranks > 1:  # a single rank sends nothing
             content["communication"] = {"compression": "fp16"}
     made, needed = in_fewest_parts(path, content, capacity_gb(system_from(path, content)))
     if needed > capacity_gb(made):
         raise ConfigError(
-            f"{weakest.model}: one sample of BERT-Large at a time needs {needed:.1f} GB, the GPU has {memory_gib:.0f} "
-            f"GiB; use a larger GPU, or train the demo on the processor: bertbench launch {DEMO}"
+            f"{weakest.model}: BERT-Large needs {needed:.1f} GB even with one sample at a time, but the GPU has "
+            f"{memory_gib:.0f} GiB; use a larger GPU, or train the demo on the processor: bertbench launch {DEMO}"
         )
     notes = [
         f"machine: {len(gpus)} x {weakest.model}, {memory_gib:.0f} GiB, compute capability {weakest.version}",
-        f"memory: {made.samples_per_pass} samples at a time fit ({needed:.1f} GB by `bertbench plan`), so a step of "
+        f"memory: {made.samples_per_pass} samples at a time fit ({needed:.1f} GB by `bertbench plan`), so a step with "
         f"{made.global_batch_size} samples has {made.parts} parts on each GPU",
         f"hyper-parameters: {made.source}",
     ]
@@ -115,13 +115,13 @@ def _on_gpus(
     if ranks < len(gpus):
         notes.append(
             f"GPUs: the file uses {ranks} of {len(gpus)}, because a batch of {made.global_batch_size} doesn't divide "
-            f"among {len(gpus)}; `bertbench config init --gpus {len(gpus)} --gpu-model NAME --batch N` takes another"
+            f"among {len(gpus)}; choose another: `bertbench config init --gpus {len(gpus)} --gpu-model NAME --batch N`"
         )
     return NewSystem(content, made, notes)
 
 
 def _base(gpus: int) -> tuple[str, int]:
-    """Return the shipped system to extend, and the ranks that its batch divides among, at most `gpus`."""
+    """Return the shipped system to extend, and the most ranks, up to `gpus`, among which its batch divides."""
     batch = load_system(f"{_FAMILY}1").global_batch_size
     ranks = max(ranks for ranks in range(1, gpus + 1) if batch % ranks == 0)
     shipped = [int(name.removeprefix(_FAMILY)) for name in system_names() if name.startswith(_FAMILY)]
@@ -129,6 +129,6 @@ def _base(gpus: int) -> tuple[str, int]:
 
 
 def _fields(described: Mapping[str, str], *prefixes: str) -> JsonObject:
-    """Return the fields that the machine reports, with its software."""
+    """Return the fields with these prefixes that the machine reports, and its software."""
     software = ("framework", "other_software_stack", "operating_system")
     return {name: value for name, value in described.items() if value and name.startswith((*prefixes, *software))}

@@ -1,1 +1,1 @@
-"""Show runs to people: tables, pages, charts and comparisons, live or finished, in the terminal, HTML and trackers."""
+"""Show running and finished runs to people, as tables, charts and comparisons in terminals, HTML pages and trackers."""

@@ -1,8 +1,8 @@
 """Draw charts as SVG text for `bertbench.report.page`: lines and scatter.
 
-Each function returns one `<figure>`: caption, drawing, legend. Colours are the page's CSS variables --series-0 to
---series-9, so that a chart follows the page's light or dark mode; from the eleventh series on they repeat with dashes
-and rings. A line carries a `<title>`, which browsers show on hover. All text is escaped, because it may come from a
+Each function returns one `<figure>` with caption, drawing and legend. Colours are the page's CSS variables --series-0
+to --series-9, so that a chart follows the page's light or dark mode. From the eleventh series on, colours repeat with
+dashes and rings. A line has a `<title>`, which browsers show on hover. All text is escaped, because it may come from a
 log.
 """
 
@@ -13,31 +13,32 @@ from itertools import chain
 
 from bertbench.common.markup import escape
 
-# Drawn in units of 420 x 250, which a phone shows at 0.79: text of 13 units stays above 10 pixels.
+# The drawing has 420 x 250 units. A phone shows it at a scale of 0.79, so that text of 13 units is larger than 10
+# pixels.
 _WIDTH = 420.0
 _HEIGHT = 250.0
 _RIGHT = 24.0  # margins; the left one depends on the labels
 _TOP = 26.0
 _BOTTOM = 44.0
-_LABEL_HEIGHT = 12.0  # of the vertical axis' label, which stands above the axis: there it has the whole width
+_LABEL_HEIGHT = 12.0  # of the vertical axis's label, which is above the axis because it has the whole width there
 _CHARACTER = 7.6  # width of a digit at 13 units, slightly above that of common fonts
 _LONGEST_LABEL = int(_WIDTH / _CHARACTER)  # characters
-_COLOURS = 10  # the runs of a result
-_PATTERNS = 3  # whole, dashed, dotted
-_TICKS = 5  # about as many on an axis
-_LARGEST = 1e15  # larger and non-finite values are left out: logs may hold anything
+_COLOURS = 10  # as many as a result has runs
+_PATTERNS = 3  # solid, dashed, dotted
+_TICKS = 5  # the approximate number of ticks on an axis
+_LARGEST = 1e15  # larger and non-finite values are left out, because logs may contain anything
 _MOST_MARKERS = 60  # a line with more points is drawn without markers
 
 
 Series = Mapping[str, Sequence[tuple[float, float]]]
-"""Points (x, y) by name."""
+"""The points (x, y) of each series, by name."""
 
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis' quantity and unit; `low` and `high` widen it beyond the data, never narrow it.
+    """The quantity and unit of an axis; `low` and `high` may extend it beyond the data, but never shorten it.
 
-    With `log2` it is logarithmic, with powers of two as ticks; values that aren't positive are then left out.
+    With `log2`, the axis is logarithmic and its ticks are powers of two; values that aren't positive are left out.
     """
 
     label: str
@@ -46,7 +47,7 @@ class Axis:
     log2: bool = False
 
     def shows(self, value: float) -> bool:
-        """Return whether a value can be drawn: not for NaN, which is below no number."""
+        """Return whether a value can be drawn; NaN can't, because no comparison with it is true."""
         return abs(value) < _LARGEST and (value > 0 or not self.log2)
 
 
@@ -58,9 +59,9 @@ def lines(
     level: tuple[str, float] | None = None,
     points_only: Collection[str] = (),
 ) -> str:
-    """Draw lines through points, but for the series of `points_only`, whose points belong to no common course.
+    """Draw lines through points; the points of the series in `points_only` aren't connected.
 
-    `level` is a named horizontal dashed line, such as a target.
+    `level` is a horizontal dashed line with a name, such as a target.
     """
     drawable = {name: _drawable(points, x, y) for name, points in series.items()}
     drawn_points = list(chain.from_iterable(drawable.values()))
@@ -86,13 +87,13 @@ def _drawable(points: Sequence[tuple[float, float]], x: Axis, y: Axis) -> list[t
 
 
 def _level(name: str, left: float, height: float) -> list[str]:
-    """Draw a named horizontal line; its name stands clear above it, or below where the line is near the top."""
+    """Draw a horizontal line with a name, which stands clear above it, or below it if the line is near the top."""
     baseline = height - 10 if height > _TOP + 22 else height + 14
     return [_horizontal(left, height, "level"), _text(left + 4, baseline, name, "strong")]
 
 
 def _series(name: str, places: Sequence[tuple[str, str]], look: "_Look", joined: bool) -> list[str]:
-    """Draw one series: a line if it is joined, and a marker a point unless a line has too many."""
+    """Draw one series: a line if it is `joined`, and a marker for each point unless a line has too many points."""
     line = ""
     if joined and len(places) > 1:
         path = "L".join(f"{x} {y}" for x, y in places)
@@ -128,7 +129,7 @@ def ticks(low: float, high: float, least_step: float = 0.0) -> list[float]:
 
 
 class _Scale:
-    """Map an axis' values to places on the drawing, over a range that ends on ticks."""
+    """Maps the values of an axis to coordinates in the drawing, over a range that ends at ticks."""
 
     def __init__(self, values: Sequence[float], axis: Axis, start: float, end: float) -> None:
         bounds = [*values, *(bound for bound in (axis.low, axis.high) if bound is not None)]
@@ -140,7 +141,7 @@ class _Scale:
         high = self._linear(max(bounds))
         if high - low <= 1e-9 * max(abs(low), abs(high)):
             low, high = _range_around(low, high)
-        if axis.log2:  # in full, because 16.38k is no power of two
+        if axis.log2:  # numbers are written in full, because 16.38k isn't a power of two
             self._labels = [(2.0**power, f"{2.0**power:,.6g}") for power in ticks(low, high, least_step=1.0)]
         else:
             self._labels = [(tick, axis_number(tick)) for tick in ticks(low, high)]
@@ -148,13 +149,13 @@ class _Scale:
         self._highest = self._linear(self._labels[-1][0])
 
     def at(self, value: float) -> float:
-        """Return the place of a value on the drawing."""
+        """Return the coordinate of a value in the drawing."""
         share = (self._linear(value) - self._lowest) / (self._highest - self._lowest)
         return self._start + share * (self._end - self._start)
 
     @property
     def left(self) -> float:
-        """Return where a drawing begins, right of this scale's tick labels."""
+        """Return the coordinate at which the drawing begins, to the right of this scale's tick labels."""
         return _CHARACTER + _CHARACTER * max(len(label) for _, label in self._labels)
 
     def verticals(self) -> list[str]:
@@ -178,19 +179,19 @@ class _Scale:
 
 @dataclass(frozen=True)
 class _Look:
-    """How a series is drawn: the number of its colour, and the class of its pattern."""
+    """How a series is drawn: the number of its colour, and the CSS class of its pattern."""
 
     colour: int
     pattern: str
 
 
 def _look(index: int) -> _Look:
-    """Return the look of a series: from the eleventh on, colours come again with another pattern."""
+    """Return the look of a series; from the eleventh on, colours repeat with another pattern."""
     return _Look(index % _COLOURS, f"pattern-{index // _COLOURS % _PATTERNS}")
 
 
 def _range_around(low: float, high: float) -> tuple[float, float]:
-    """Return a range around nearly equal values: an axis needs some length."""
+    """Return a range around nearly equal values, because an axis needs some length."""
     if low == 0.0:
         return 0.0, 1.0
     return low - abs(low) / 2, high + abs(high) / 2
@@ -226,5 +227,5 @@ def _legend(names: Sequence[str]) -> str:
 
 
 def _n(value: float) -> str:
-    """Format a coordinate with one decimal: less than a pixel."""
+    """Format a coordinate with one decimal, which is less than a pixel."""
     return f"{value:.1f}".removesuffix(".0")

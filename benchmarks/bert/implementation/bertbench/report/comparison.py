@@ -1,8 +1,8 @@
 """Compare two runs, or two sets of runs: their settings, curves and time to the target.
 
-A ratio is between geometric means, with the 95 % interval of Welch's t on the logarithms: an interval without 1 shows a
-difference. Runs that missed the target, or that the judge fails, are counted, but left out of every measure. A mean is
-over all runs that reached the target, as in `bertbench report`.
+A ratio is a ratio of geometric means, with a 95 % interval by Welch's t on the logarithms. If the interval doesn't
+contain 1, there is a significant difference. Runs that missed the target, or that the judge fails, are counted but left
+out of every measure. Means are over all runs that reached the target, as in `bertbench report`.
 """
 
 import math
@@ -46,23 +46,23 @@ MEASURES: dict[str, Callable[[Path, RunFacts], float | None]] = {
     "evaluation, s": lambda _, facts: evaluation_s(facts),
     "start-up, s": lambda _, facts: startup_s(facts),
 }
-"""Measures by which runs that reached their target are compared, each read from a log and its folder; the first one
+"""The measures by which runs that reached their target are compared, each read from a log and its folder. The first one
 decides the conclusion."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """The mean of one side's runs; `half_interval` is half the width of its 95 % interval by Student's t."""
+    """The mean over one side's runs; `half_interval` is half the width of its 95 % interval by Student's t."""
 
     mean: float
     half_interval: float | None
-    """None with fewer than 2 runs."""
+    """None if there are fewer than 2 runs."""
     runs: int
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """B over A, with its 95 % interval from `low` to `high`; None with fewer than 2 runs on a side."""
+    """The ratio B / A with its 95 % interval, `low` to `high`; its ends are None with fewer than 2 runs on a side."""
 
     ratio: float
     low: float | None
@@ -71,7 +71,7 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Measure:
-    """One measure on both sides; None for a side without values."""
+    """One measure for both sides; None for a side without values."""
 
     name: str
     a: Estimate | None
@@ -81,7 +81,7 @@ class Measure:
 
 @dataclass(frozen=True)
 class DifferingSetting:
-    """A setting with each side's values as text."""
+    """A setting, with the values of each side as text."""
 
     name: str
     a: list[str]
@@ -95,21 +95,21 @@ class Side:
     name: str
     runs: list[str]
     reached: int
-    """Runs that reached the target."""
+    """The number of runs that reached the target."""
     score_s: float | None
     failed: dict[str, list[str]]
     """Why the judge fails runs that ended with success, by log."""
     accuracy: Points
-    """Mean of the runs by training samples."""
+    """The mean accuracy of the runs, by training samples."""
     accuracy_by_time: Points
-    """The same by mean seconds from run_start."""
+    """The same, by mean seconds from run_start."""
     loss: Points
-    """Mean of the runs by step."""
+    """The mean loss of the runs, by step."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The output of `compare --json`."""
+    """The content of `compare --json`."""
 
     a: Side
     b: Side
@@ -121,7 +121,7 @@ class Comparison:
 def compared(a: Path, b: Path, ruleset: str | None) -> Comparison:
     """Compare the runs of two logs or folders of logs, judged by a ruleset.
 
-    Raises CannotJudge if a side has no log, or one can't be read.
+    Raises CannotJudge if a side has no log, or if a log can't be read.
     """
     runs_a = read_runs([a])
     runs_b = read_runs([b])
@@ -156,7 +156,7 @@ def _reaching(runs: Runs, verdicts: Verdicts) -> Runs:
 
 
 def _positive(value_of: Callable[[Path, RunFacts], float | None], runs: Runs) -> list[float]:
-    """Return the values of the runs that have a positive one."""
+    """Return the positive values among those of the runs."""
     values = [value_of(log, facts) for log, facts in runs]
     return [value for value in values if value is not None and value > 0]
 
@@ -184,7 +184,7 @@ def _side(path: Path, runs: Runs, verdicts: Verdicts) -> Side:
 
 
 def _evaluation_times(facts: RunFacts) -> Points:
-    """Return (training samples, seconds from run_start) of each evaluation whose samples are known."""
+    """Return (training samples, seconds from run_start) for each evaluation whose samples are known."""
     if facts.started_ms is None:
         return []
     evaluations = sample_counts(facts).evaluations
@@ -192,12 +192,12 @@ def _evaluation_times(facts: RunFacts) -> Points:
 
 
 def measured(name: str, a: Sequence[float], b: Sequence[float]) -> Measure:
-    """Return one measure from its values, all positive, on both sides."""
+    """Return a measure, given its values on both sides, which must all be positive."""
     return Measure(name, _estimate(a), _estimate(b), _ratio(a, b))
 
 
 def mean_curve(curves: Sequence[Points]) -> Points:
-    """Return the mean of several curves at each common x; beyond the shortest curve, of the remaining ones."""
+    """Return the mean of several curves at each common x; beyond the end of a curve, the mean of the others."""
     values_at: dict[float, list[float]] = defaultdict(list)
     for x, y in chain.from_iterable(curves):
         values_at[x].append(y)
@@ -205,15 +205,15 @@ def mean_curve(curves: Sequence[Points]) -> Points:
 
 
 def loss_curve(runs: Runs) -> Points:
-    """Return the mean loss of runs by step."""
+    """Return the mean loss of the runs, by step."""
     return thinned(mean_curve([metric_curve(log, "loss") for log, _ in runs]))
 
 
 def _conclusion(time: Measure) -> str:
-    """Return a sentence on the difference in time to target."""
+    """Return a sentence about the difference in time to target."""
     if time.a is None or time.b is None or time.ratio is None:
         missing = [letter for letter, estimate in (("A", time.a), ("B", time.b)) if estimate is None]
-        return f"no run of {' and '.join(missing)} reached its target: no times to compare"
+        return f"no run of {' and '.join(missing)} reached its target, so there are no times to compare"
     ratio = time.ratio
     if ratio.low is None or ratio.high is None:
         counts = f"{time.a.runs:,} of A and {time.b.runs:,} of B"
@@ -223,12 +223,12 @@ def _conclusion(time: Measure) -> str:
         )
     interval = f"95 % interval {ratio.low:.3f} to {ratio.high:.3f}"
     if ratio.low <= 1 <= ratio.high:
-        return f"no significant difference in time to target: B over A is {ratio.ratio:.3f}, {interval}"
+        return f"no significant difference in time to target: B / A is {ratio.ratio:.3f}, {interval}"
     return f"B takes {ratio.ratio:.3f} times A's time to target, {interval}"
 
 
 def _differing_settings(a: Sequence[Settings], b: Sequence[Settings]) -> list[DifferingSetting]:
-    """Return the settings that differ; those that only one side has come last."""
+    """Return the settings that differ; settings that only one side has come last."""
     differing = []
     for source, key in differing_keys([*a, *b]):
         setting = DifferingSetting(key, _values(a, source, key), _values(b, source, key))
@@ -262,16 +262,16 @@ def _ratio(a: Sequence[float], b: Sequence[float]) -> Ratio | None:
 
 
 def _half_interval(*sets: Sequence[float]) -> float | None:
-    """Return half of the interval of a mean (Student's t) or of a difference of means (Welch's t).
+    """Return half the width of the interval of a mean (Student's t) or of a difference of means (Welch's t).
 
-    None if a set has fewer than 2 values.
+    Return None if a set has fewer than 2 values.
     """
     if min(map(len, sets)) < 2:
         return None
     squared_errors = [variance(values) / len(values) for values in sets]
     if not any(squared_errors):
         return 0.0
-    from scipy.special import stdtrit  # noqa: PLC0415 - takes a quarter of a second; single runs don't need it
+    from scipy.special import stdtrit  # noqa: PLC0415 - takes 0.25 s, and single runs don't need it
 
     parts = [error**2 / (len(values) - 1) for error, values in zip(squared_errors, sets, strict=True)]
     degrees_of_freedom = sum(squared_errors) ** 2 / sum(parts)

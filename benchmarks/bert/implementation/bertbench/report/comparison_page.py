@@ -12,7 +12,7 @@ from bertbench.run_files.json_files import Points
 _MEASURES_HEADER = ["measure", "A", "B", "B / A (95 %)"]
 _SETTINGS_HEADER = ["setting", "A", "B"]
 _MEANS = "mean of all runs that reached the target, ± half of its 95 % interval"
-_MOST_REASONS = 2  # of a log; `bertbench judge` lists all
+_MOST_REASONS = 2  # for a log; `bertbench judge` lists all
 
 
 def comparison_text(comparison: Comparison) -> str:
@@ -52,7 +52,7 @@ def _chart(title: str, a: Points, b: Points, x: str, y: str) -> str:
 
 
 def _who(comparison: Comparison) -> Iterator[str]:
-    """Yield which runs are compared, and why runs that ended with success are in no mean."""
+    """Yield which runs are compared, and why some runs that ended with success don't count."""
     sides = (("A", comparison.a), ("B", comparison.b))
     for letter, side in sides:
         score = "" if side.score_s is None else f"; MLPerf's score {side.score_s:.1f} s, without fastest and slowest"
@@ -88,7 +88,7 @@ def _estimate_text(estimate: Estimate | None) -> str:
 
 
 def _digits(value: float) -> int:
-    """Return the decimals that a mean is shown with: a rate in TFLOP/s of a CPU has three digits behind zeros."""
+    """Return the number of decimals for a mean: a CPU's rate in TFLOP/s has three digits after its zeros."""
     if value >= 1e4:
         return 0
     if value >= 0.1 or value <= 0:

@@ -1,4 +1,4 @@
-"""Pass a run's files on to a tracker: what every step and every evaluation measured, in order, with its time."""
+"""Send a run's files to a tracker: the measurements of every step and evaluation, in order, with their times."""
 
 import sys
 from collections.abc import Sequence
@@ -12,24 +12,24 @@ from compliance.read.run import LoggedEvaluation
 
 
 class Feed:
-    """Passes on what a run's files have that the tracker has not."""
+    """Sends the tracker what is in a run's files and hasn't been sent yet."""
 
     def __init__(self, run: FollowedRun, tracker: Tracker) -> None:
         self._run = run
         self._tracker = tracker
         self._last_step = 0
-        """The last step whose evaluation may be passed on."""
+        """The last step whose evaluation may be sent."""
         self._evaluations = 0
-        """How many of the log's evaluations are passed on."""
+        """How many of the log's evaluations have been sent."""
         self._block_began_ms = -1.0
         self._in_block_ms = 0.0
-        """The time of the steps of this block that are passed on."""
+        """The time of those steps in this block that have been sent."""
         self._unsent: list[TrackedStep] = []
 
     def forward(self, steps: Sequence[int], until: int = 0) -> None:
-        """Pass on these steps, in their order, and each evaluation with the first steps, or `until`, that reach it.
+        """Send these steps in order, and each evaluation together with the first steps, or `until`, that reach it.
 
-        Raises errors of the tracker's own kind; what it refused is passed on with the next call.
+        Raises the tracker's own errors; what the tracker refused is sent again by the next call.
         """
         self._last_step = max(self._last_step, until, *steps)
         known = {step: self._tracked(step, self._run.rows[step]) for step in steps if step in self._run.rows}
@@ -42,7 +42,7 @@ class Feed:
             self._unsent = []
 
     def close(self, status: str) -> None:
-        """End the record, with the evaluations whose steps no file has."""
+        """End the record; first send evaluations whose steps aren't in any file."""
         self.forward([], until=sys.maxsize)
         facts = self._run.facts
         flops = flops_of(self._run.log)
@@ -57,7 +57,7 @@ class Feed:
         self._tracker.close(status, {name: value for name, value in summary.items() if value is not None})
 
     def _due_evaluations(self) -> list[tuple[int, LoggedEvaluation]]:
-        """Return the evaluations up to the last step that are not passed on yet, with their steps."""
+        """Return the evaluations up to the last step that haven't been sent yet, with their steps."""
         batch = self._run.batch
         due = []
         for evaluation in sample_counts(self._run.facts).evaluations[self._evaluations :]:
@@ -78,7 +78,7 @@ class Feed:
         return values
 
     def _tracked(self, step: int, row: Row) -> TrackedStep:
-        """Return a step's values, and when it ended: the start of its block, and the steps of the block so far."""
+        """Return a step's values and the time of its end: the start of its block plus the block's steps so far."""
         values = {f"train/{key}": value for key, value in row.items() if key != "step"}
         step_ms = row.get("step_ms", 0.0)
         if step_ms and self._run.batch:
@@ -91,7 +91,7 @@ class Feed:
         return TrackedStep(step, (block_began_ms + self._in_block_ms) / 1e3, values)
 
     def _block_start_ms(self, samples: float) -> float:
-        """Return when the block began in which a number of samples was reached; 0 before any block."""
+        """Return when the block began in which a number of samples was reached; 0 before the first block."""
         began_ms = 0.0
         for event in self._run.facts.all("block_start"):
             first = event.metadata.get("first_epoch_num")

@@ -1,6 +1,6 @@
-"""Follow the files of a run as they grow: the log is read whole each time, since it is short; metrics.jsonl at its end.
+"""Follow the files of a run as they grow. The whole log is read each time, because it is short; metrics.jsonl isn't.
 
-A resumed run truncates both files to its snapshot: later steps are then forgotten here too.
+A resumed run truncates both files to its snapshot; the later steps are then forgotten here, too.
 """
 
 import os
@@ -15,25 +15,25 @@ from bertbench.run_files.straggler import RankTimes, rank_times
 from compliance.read.log import CannotJudge, read_events
 from compliance.read.run import RunFacts, as_integer, number
 
-_RECENT = 50  # steps whose ranks are compared
+_RECENT = 50  # the last steps, whose ranks are compared
 Row = dict[str, float]
 
 
 class FollowedRun:
-    """A run's log and metrics, as far as they were written at the last `read`."""
+    """A run's log and metrics, as they were at the last `read`."""
 
     def __init__(self, log: Path) -> None:
         self.log = log
         self.folder = log.with_suffix("")
         self.facts = RunFacts([])
         self.rows: dict[int, Row] = {}
-        """The numbers in metrics.jsonl by step, in order."""
+        """The numbers in metrics.jsonl, by step and in order."""
         self.rank_times: deque[RankTimes] = deque(maxlen=_RECENT)
         """The ranks' times in the last lines of metrics.jsonl."""
         self._offset = 0
         """The place in metrics.jsonl where reading continues."""
         self._log_version = (-1, -1)
-        """Size and time of modification of the log that was read last."""
+        """The size and modification time of the log when it was last read."""
         self.read()
 
     @property
@@ -43,23 +43,23 @@ class FollowedRun:
 
     @property
     def batch(self) -> int | None:
-        """Return the global batch; None until the log has it."""
+        """Return the global batch; None until the log contains it."""
         return as_integer(self.facts.global_batch_size)
 
     @property
     def name(self) -> str:
-        """Return the run's name among others: system, folder and number, such as cpu_demo/bert/result_0."""
+        """Return a name that distinguishes the run: system, folder and number, such as cpu_demo/bert/result_0."""
         return f"{self.system}/{self.log.parent.name}/{self.log.stem}"
 
     def parameters(self) -> dict[str, Any]:
-        """Return what the run ran with: the system file's settings, and seed, commit, processor and versions."""
+        """Return the parameters of the run: the system file's settings, and seed, commit, processor and versions."""
         origin = {f"run.{key}": value for key, value in flattened(read_json(self.log, "run.json")).items()}
         return configured(self.log) | origin
 
     def read(self, at_most: int = -1) -> list[int]:
-        """Read what was added, `at_most` bytes of metrics; return the new steps. Unreadable lines are passed over.
+        """Read what was added, but at most `at_most` bytes of metrics; return the new steps. Skip unreadable lines.
 
-        The log is read last: the evaluation before a step that is known is then known too.
+        The log is read last, so that the evaluation before a known step is known, too.
         """
         new_steps = []
         for line in self._lines(at_most):
@@ -70,7 +70,7 @@ class FollowedRun:
         return [step for step in new_steps if step in self.rows]
 
     def _add(self, content: dict[str, Any]) -> int | None:
-        """Add a line of metrics.jsonl; return its step, None if it has none."""
+        """Add a line of metrics.jsonl; return its step, or None if it has no step."""
         row = {}
         for name, value in content.items():
             if (numeric := number(value)) is not None:
@@ -85,12 +85,12 @@ class FollowedRun:
         return step
 
     def _forget_from(self, step: int) -> None:
-        """Forget this step and later ones: the run went back to a snapshot."""
+        """Forget this step and later ones, because the run has returned to a snapshot."""
         while self.rows and next(reversed(self.rows)) >= step:
             self.rows.popitem()
 
     def _read_log(self) -> None:
-        with suppress(OSError, CannotJudge):  # it has no line yet, or half of one
+        with suppress(OSError, CannotJudge):  # the log has no complete line yet
             stat = self.log.stat()
             version = (stat.st_size, stat.st_mtime_ns)
             if version != self._log_version:
@@ -98,9 +98,9 @@ class FollowedRun:
                 self._log_version = version
 
     def _lines(self, at_most: int) -> list[bytes]:
-        """Return the whole lines of metrics.jsonl since the last call; all of them if the file was cut back.
+        """Return the complete lines of metrics.jsonl since the last call, or all lines if the file was truncated.
 
-        It stops after the line that reaches `at_most` bytes; the next call reads the rest.
+        Reading stops after the line that reaches `at_most` bytes; the next call reads the rest.
         """
         try:
             with (self.folder / "metrics.jsonl").open("rb") as file:
@@ -110,7 +110,7 @@ class FollowedRun:
                     self.rank_times.clear()
                 file.seek(self._offset)
                 content = b"".join(file.readlines(at_most))
-        except OSError:  # not there yet, or a file system that comes back
+        except OSError:  # the file doesn't exist yet, or its file system is temporarily away
             return []
         complete_lines = content[: content.rfind(b"\n") + 1]
         self._offset += len(complete_lines)

@@ -1,6 +1,6 @@
-"""Serve a run's state as OpenMetrics, for Prometheus and others; on loopback unless an address is given.
+"""Serve a run's state as OpenMetrics, for Prometheus and other programs; on loopback unless a host is given.
 
-Each number of `bertbench watch --json` is a gauge of its name.
+Each number in `bertbench watch --json` is a gauge with the same name.
 """
 
 import socket
@@ -11,11 +11,11 @@ from bertbench.report.run_state import RunState
 
 _LOOPBACK = "127.0.0.1"
 Address = tuple[str, int]
-"""Host and port to listen on."""
+"""The host and port to listen on."""
 
 
 def address(text: str) -> Address:
-    """Return the address of `PORT` or `HOST:PORT`. Raises ConfigError where it is none."""
+    """Return the address that `PORT` or `HOST:PORT` means. Raises ConfigError for any other text."""
     host, _, port = text.rpartition(":")
     if not port.isdecimal() or not 0 < int(port) < 1 << 16:
         raise ConfigError(f"--metrics-port {text}: expected a port from 1 to 65535, or HOST:PORT")
@@ -28,13 +28,13 @@ def check_free(place: Address) -> None:
         socket.create_server(place, family=socket.AF_INET6 if ":" in place[0] else socket.AF_INET).close()
     except OSError as error:
         raise ConfigError(
-            f"--metrics-port: {place[0]} port {place[1]} can't be used ({system_reason(error)}); name a free port "
+            f"--metrics-port: port {place[1]} of {place[0]} can't be used ({system_reason(error)}); name a free port "
             "of this machine"
         ) from error
 
 
 def serve(place: Address, state: Callable[[], RunState]) -> None:
-    """Answer scrapes from a thread of this process until it ends. Raises OSError where the port is taken."""
+    """Answer scrapes in a thread of this process until it ends. Raises OSError if the port is in use."""
     from prometheus_client import CollectorRegistry, start_http_server  # noqa: PLC0415 - an extra
     from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily, Metric  # noqa: PLC0415 - an extra
 

@@ -1,7 +1,7 @@
-"""Make report pages: one file, without scripts or loaded resources, in the reader's light or dark mode.
+"""Make report pages. Each is one file, without scripts or external resources, in the reader's light or dark mode.
 
-A page is `page(title, section(heading, part, ...), ...)`; parts are HTML: `paragraph`, `html_table`, `panels` of
-charts from `bertbench.report.charts`. Every function escapes its text, except arguments documented as HTML.
+A page is `page(title, section(heading, part, ...), ...)`. Parts are HTML: `paragraph`, `html_table`, and `panels` of
+charts from `bertbench.report.charts`. Every function escapes its text, except arguments that are documented as HTML.
 """
 
 import re
@@ -94,7 +94,10 @@ def heading(text: str) -> str:
 
 
 def paragraph(text: str, tone: str = "") -> str:
-    """Return a paragraph, nothing without text; `tone` is "soft", "good" or "bad". Text in backticks becomes code."""
+    """Return a paragraph, or nothing if there is no text; `tone` is "soft", "good" or "bad".
+
+    Text in backticks becomes code.
+    """
     if not text:
         return ""
     kind = f' class="{tone}"' if tone else ""
@@ -110,9 +113,11 @@ def panels(*charts: str) -> str:
 def html_table(
     header: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "", links: Sequence[str] = ()
 ) -> str:
-    """Return a table, its numbers right-aligned; its first column stays if it scrolls. A column of long texts wraps.
+    """Return a table. All columns except the first are right-aligned, but for long texts, which wrap.
 
-    `links` are addresses, one a row, that the first column leads to.
+    The first column stays visible when the table scrolls.
+
+    `links` holds an address for each row, to which the cell in the first column is linked.
     """
     kinds = []
     for column in range(len(header)):

@@ -1,4 +1,4 @@
-"""Draw the first recorded step of a pipeline from pipeline.json: a line a rank, a bar a pass; gaps are the bubble."""
+"""Draw a pipeline's first recorded step: a row for each rank, a bar for each pass; gaps are the bubble."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +19,7 @@ _MOST_BARS = 4000
 
 
 def equal_stages_bubble(log: Path) -> float | None:
-    """Return the bubble that a run's pipeline has by formula; None without a pipeline."""
+    """Return the bubble of a run's pipeline by the formula; None without a pipeline."""
     settings = configured(log)
     names = ("pipeline", "microbatches", "virtual_stages")
     sizes = [as_integer(settings.get(f"parallel.{name}")) for name in names]
@@ -30,7 +30,7 @@ def equal_stages_bubble(log: Path) -> float | None:
 
 
 def pipeline_chart(log: Path) -> str:
-    """Return the chart as HTML; empty where the run recorded none that can be drawn."""
+    """Return the chart as HTML; empty if the run recorded nothing that can be drawn."""
     bars = [*_bars(read_json(log, "pipeline.json"))]
     if not bars:
         return ""
@@ -61,12 +61,12 @@ def pipeline_chart(log: Path) -> str:
 
 
 def _shade(stage: int, ranks: int) -> float:
-    """Return the opacity of a pass: a rank's later stages are paler."""
+    """Return the opacity of a pass; later stages of a rank are paler."""
     return round(max(0.35, 1 - 0.25 * (stage // ranks)), 2)
 
 
 def _bars(content: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the passes of pipeline.json that can be drawn: anybody may have edited the file."""
+    """Yield the passes in pipeline.json that can be drawn; anybody may have edited the file."""
     rows = content.get("spans")
     for row in rows if isinstance(rows, list) else []:
         if not isinstance(row, list) or len(row) != 7 or row[1] not in _COLOURS:

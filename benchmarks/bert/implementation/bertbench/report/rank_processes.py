@@ -14,28 +14,28 @@ class RankProcess:
     rank: int
     pid: int
     state: str
-    """proc(5)'s letter: R runs, S sleeps, D waits for a disk, T is stopped."""
+    """The letter that proc(5) shows: R runs, S sleeps, D waits for a disk, T is stopped."""
 
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A process that looks like a rank, by its command and its environment."""
+    """A process whose command and environment look like those of a rank."""
 
     rank: RankProcess
     parent: int
     launcher: int
-    """The process of bertbench that started the ranks; 0 where another launcher did."""
+    """The process of bertbench that started the ranks; 0 if another launcher started them."""
 
 
 def ranks_on_this_machine(log: Path) -> list[RankProcess]:
-    """Return the ranks on this machine of the run that writes `log`, in their order."""
+    """Return the ranks on this machine that belong to the run that writes `log`, in the order of ranks."""
     candidates = []
     for process in Path("/proc").glob("[0-9]*"):
         if candidate := _candidate(process, log.resolve()):
             candidates.append(candidate)
-    launchers = {candidate.launcher for candidate in candidates}  # in the shell of `srun --pty` they look like a rank
+    launchers = {candidate.launcher for candidate in candidates}  # in a shell of `srun --pty`, they look like a rank
     ranks = [candidate for candidate in candidates if candidate.rank.pid not in launchers]
-    pids = {candidate.rank.pid for candidate in ranks}  # a rank's children look like it
+    pids = {candidate.rank.pid for candidate in ranks}  # children of a rank look like a rank
     return sorted(candidate.rank for candidate in ranks if candidate.parent not in pids)
 
 
@@ -48,7 +48,7 @@ def _candidate(process: Path, log: Path) -> _Candidate | None:
         result = (process / "cwd").readlink() / words[words.index("--result") + 1]
         variables = (process / "environ").read_bytes().split(b"\0")
         stat = process_stat(process)
-    except OSError:  # it has ended, or belongs to somebody else
+    except OSError:  # the process has ended, or belongs to another user
         return None
     environment = dict(variable.partition(b"=")[::2] for variable in variables)
     rank = environment.get(b"RANK", environment.get(b"SLURM_PROCID", b""))
@@ -61,12 +61,12 @@ def _candidate(process: Path, log: Path) -> _Candidate | None:
 
 
 def process_stat(process: Path) -> list[str]:
-    """Return the fields of proc(5)'s stat behind the name, which may hold blanks: state, parent and so on."""
+    """Return the fields of proc(5)'s stat after the name, which may contain blanks: state, parent and so on."""
     return (process / "stat").read_text().rpartition(")")[2].split()
 
 
 def processor_s(pid: int) -> float:
-    """Return the processor time of a process since it began, of all its threads; 0 of one that has ended."""
+    """Return the processor time that all threads of a process have used since it began; 0 if it has ended."""
     try:
         stat = process_stat(Path("/proc", str(pid)))
     except OSError:
@@ -77,7 +77,7 @@ def processor_s(pid: int) -> float:
 
 
 def children(pid: int) -> list[int]:
-    """Return the processes that a process has started: from Linux's list of them, which costs no look at all others."""
+    """Return the children of a process, from Linux's list of them, so that other processes needn't be examined."""
     try:
         lists = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children")]
     except OSError:

@@ -1,7 +1,7 @@
-"""Make our own reference convergence points, in the form of MLPerf's files, and judge runs by them.
+"""Make our own reference convergence points in the format of MLPerf's files, and judge runs by them.
 
-The official checker refuses runs that converge implausibly fast. To catch regressions, runs above the reference's mean
-by the same distance as that limit is below it are refused too.
+The official checker refuses runs that converge implausibly fast: its limit is some distance below the reference's mean.
+To catch regressions, runs that are above the mean by the same distance are refused, too.
 """
 
 import json
@@ -23,8 +23,8 @@ from compliance.read.run import Converged, RunFacts
 from compliance.read.source import read_plain
 
 LEAST_RUNS = 2 * RUNS
-"""Runs of a reference: MLPerf requires twice the runs of a result."""
-_LARGEST = 1 << 20  # bytes of a reference
+"""The number of runs that a reference needs: MLPerf requires twice the runs of a result."""
+_LARGEST = 1 << 20  # bytes of a reference file
 _DECISIVE = (
     "model.", "data.global_batch_size", "data.recipe.", "loss.", "optimizer.", "schedule.", "clip.", "evaluation.",
     "precision.compute",
@@ -36,11 +36,11 @@ _FIELDS = {
     "Benchmark": str, "BS": int, "Hyperparams": dict, "Epochs to converge": list,
     "Configuration": dict, "Seeds": list, "Precisions": list,
 }  # fmt: skip
-"""Fields of a reference that are read here: MLPerf's, and our extra ones, which the official checker ignores."""
+"""The fields of a reference that are read here: MLPerf's, and additional ones, which the official checker ignores."""
 
 
 class ReferenceVerdict(NamedTuple):
-    """The verdict on runs by a reference; means (training samples) leave out the least and the most, like MLPerf's."""
+    """The verdict on runs by a reference; as in MLPerf, means of samples leave out the lowest and the highest."""
 
     verdict: str
     """pass or fail."""
@@ -55,24 +55,24 @@ class ReferenceVerdict(NamedTuple):
 
 
 def reference_of(runs: Runs, ruleset: str) -> dict[str, Any]:
-    """Return a reference convergence point in the form of MLPerf's files.
+    """Return a reference convergence point in the format of MLPerf's files.
 
-    Extra fields have configuration and commits, and seed and resolved precision of each run. Raises DataError for too
-    few runs, for one that missed its target or that the judge fails, for one without samples in epoch_num, and for runs
-    that differ in settings or precision.
+    Additional fields hold configuration and commits, and the seed and resolved precision of each run. Raises DataError
+    if there are too few runs, if a run missed its target, is failed by the judge or has no samples in epoch_num, and if
+    runs differ in settings or precision.
     """
     if len(runs) < LEAST_RUNS:
-        raise DataError(f"found {len(runs)} runs; a reference needs at least {LEAST_RUNS} of one system: record more")
+        raise DataError(f"found {len(runs)} runs; a reference needs at least {LEAST_RUNS} of one system: do more runs")
     _check_samples(runs)
     reaching = _reaching(runs, ruleset)
     if missed := [log for log, _ in runs if log not in reaching]:
         raise DataError(
             f"{missed[0]}: did not reach its target by ruleset {ruleset}; a reference needs runs that all did: leave "
-            f"it out, or see `bertbench judge {missed[0]}`"
+            f"out this one, or see `bertbench judge {missed[0]}`"
         )
     seeds = [facts.seed for _, facts in runs]
     if repeated := [seed for seed, count in Counter(seeds).items() if count > 1]:
-        raise DataError(f"found seed {repeated[0]} in several runs, which repeat one run: give each once")
+        raise DataError(f"found seed {repeated[0]} in several runs, which are the same run: give it once")
     first_log, first_facts = runs[0]
     settings = dict(sorted(_decisive_settings(first_log, first_facts).items()))
     _check_same(str(first_log), settings, runs)
@@ -100,19 +100,19 @@ def reference_of(runs: Runs, ruleset: str) -> dict[str, Any]:
 def judged_by_reference(runs: Runs, file: Path, ruleset: str) -> ReferenceVerdict:
     """Judge a result's runs by the reference in `file`.
 
-    Raises DataError if the file isn't a reference, if it has a seed of the runs, or if the runs are too few or differ
-    from it in settings or resolved precision.
+    Raises DataError if the file isn't a reference, if it contains a seed of the runs, or if the runs are too few or
+    differ from it in settings or resolved precision.
     """
     text, point = _read(file)
     if len(runs) < RUNS:
-        raise DataError(f"found {len(runs)} runs; the limits are for the {RUNS} of a result: record more")
+        raise DataError(f"found {len(runs)} runs; the limits are for the {RUNS} runs of a result: do more runs")
     expected = {**point["Configuration"], **point["Hyperparams"], "global_batch_size": point["BS"]}
     _check_same(str(file), expected, runs)
     for log, facts in runs:
         if facts.seed in point["Seeds"]:
             raise DataError(
-                f"{log}: has seed {facts.seed}, and so has a run of {file}; a reference can't judge runs that it was "
-                "made of: record runs with other seeds, or make another reference"
+                f"{log}: has seed {facts.seed}, and so has a run of {file}; a reference can't judge runs from which it "
+                "was made: do runs with other seeds, or make another reference"
             )
     _one_precision(runs, point["Precisions"])
     _check_samples(runs)
@@ -142,20 +142,20 @@ def _reaching(runs: Runs, ruleset: str) -> set[Path]:
 
 
 def _check_samples(runs: Runs) -> None:
-    """Raise DataError for a run whose evaluations don't have their samples in epoch_num, as the official checker reads.
+    """Raise DataError for a run without training samples in epoch_num, which the official checker reads.
 
-    A run without evaluations has missed its target, which is found elsewhere.
+    A run without evaluations has missed its target, which is detected elsewhere.
     """
     for log, facts in runs:
         if facts.evaluations and sample_counts(facts).source != EPOCH_NUM:
             raise DataError(
-                f"{log}: epoch_num counts no training samples, by which the official checker judges convergence; give "
-                "logs that have them, as MLPerf's rules ask since round 2.1"
+                f"{log}: epoch_num doesn't count training samples, by which the official checker judges convergence; "
+                "give logs in which it does, as MLPerf's rules require since round 2.1"
             )
 
 
 def _decisive_settings(log: Path, facts: RunFacts) -> Values:
-    """Return the settings that decide convergence: those of the configuration, and of the log."""
+    """Return the settings that decide convergence, from the configuration and from the log."""
     settings = {key: value for key, value in configured(log).items() if key.startswith(_DECISIVE)}
     for key in _HYPERPARAMETERS:
         if facts.first(key) is not None:
@@ -164,32 +164,33 @@ def _decisive_settings(log: Path, facts: RunFacts) -> Values:
 
 
 def _one_precision(runs: Runs, of_reference: Sequence[str | None] = ()) -> list[str | None]:
-    """Return the number format that each run resolved `precision.compute` to; None if it isn't recorded.
+    """Return the number format to which each run resolved `precision.compute`; None if it isn't recorded.
 
-    Raises DataError if known ones, and those of a reference, differ.
+    Raises DataError if known formats differ, including those of a reference.
     """
     precisions = [read_json(log, "arithmetic.json").get("precision") for log, _ in runs]
     known = sorted({str(precision) for precision in [*of_reference, *precisions] if precision})
     if len(known) > 1:
         raise DataError(
-            f"found runs in {' and '.join(known)}, expected one precision; record all with --set precision.compute="
+            f"found runs in {' and '.join(known)}, expected one precision; do all runs with --set precision.compute="
             f"{known[0]}, or another"
         )
     return precisions
 
 
 def _check_same(name: str, expected: Values, runs: Runs) -> None:
-    """Raise DataError if a run has other settings.
+    """Raise DataError if the settings of a run differ.
 
-    A setting that one of the two lacks doesn't count: older commits lack some settings and rename others.
+    A setting that only one of the two has doesn't count, because older commits lack some settings or name them
+    differently.
     """
     for log, facts in runs:
         settings = _decisive_settings(log, facts)
         for key in sorted(expected.keys() & settings.keys()):
             if expected[key] != settings[key]:
                 raise DataError(
-                    f"{log}: has {key} {settings[key]}, {name} has {expected[key]}; a reference covers one system with "
-                    "one configuration: give only its runs"
+                    f"{log}: has {key} {settings[key]}, but {name} has {expected[key]}; a reference is for one system "
+                    "with one configuration: give only runs of that"
                 )
 
 
@@ -201,6 +202,6 @@ def _read(file: Path) -> tuple[str, dict[str, Any]]:
             raise ValueError
     except (CannotJudge, ValueError, AttributeError, TypeError) as error:
         raise DataError(
-            f"{file}: is not a reference of one system; make one with `bertbench rcp RESULTS --out FILE`"
+            f"{file}: is not a reference for one system; make one with `bertbench rcp RESULTS --out FILE`"
         ) from error
     return text, point

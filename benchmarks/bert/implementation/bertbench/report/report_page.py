@@ -1,7 +1,7 @@
-"""Draw runs as a page: curves, a table of time to train and where it went, findings, and published results.
+"""Draw a page of runs: curves, a table of times to train and where time went, findings, and published results.
 
-Made from the logs. Files that bertbench writes next to them, or a package's systems/, add target, loss, load balance
-and the number of accelerators.
+The page is made from the logs. Files that bertbench writes next to them, or the folder systems/ of a package, add
+target, loss, load balance and the number of accelerators.
 """
 
 import os
@@ -25,15 +25,15 @@ from compliance.read.run import RunFacts
 from compliance.read.source import LARGEST_LOG, CannotJudge, read_plain
 
 _MOST_PUBLISHED = 15
-_MOST_PIPELINES = 3  # drawn: a group's runs have the same settings
+_MOST_PIPELINES = 3  # that are drawn, because the runs of a group have the same settings
 _MOST_FINDINGS = 100  # on the page; `bertbench judge` lists all
-_LONGEST_LINE = 1 << 12  # bytes of a log's line
+_LONGEST_LINE = 1 << 12  # bytes of a line in a log
 _MACHINE = ("number_of_nodes", "accelerators_per_node", "accelerator_model_name", "framework", "hw_notes")
-_BALANCED = 0.99  # load efficiency: curves above it lie on each other and say nothing
+_BALANCED = 0.99  # load efficiency; curves above it coincide and show nothing
 
 
 def report_page(groups: Sequence[RunGroup], summaries: Sequence[GroupSummary], folder: Path) -> str:
-    """Return the page of these groups and their summaries as HTML; its links to logs are relative to `folder`."""
+    """Return the page for these groups and their summaries as HTML; links to logs are relative to `folder`."""
     sections = [_section(group, summary, folder) for group, summary in zip(groups, summaries, strict=True)]
     return page.page("BERT results", *sections)
 
@@ -70,7 +70,7 @@ def _html_table(table: Table, links: Sequence[str] = ()) -> str:
 
 
 def _charts(runs: Runs, target: float | None) -> Iterator[str]:
-    """Yield the charts of accuracy, loss and, where ranks wait for each other, load balance."""
+    """Yield charts of accuracy, loss and, if ranks wait for each other, load balance."""
     level = None if target is None else (f"target {target:g}", target)
     accuracy = Axis("masked-LM accuracy", low=0.0)
     by_samples = {log.stem: accuracy_curve(facts) for log, facts in runs}
@@ -81,18 +81,18 @@ def _charts(runs: Runs, target: float | None) -> Iterator[str]:
         yield lines("Loss", loss, Axis("step"), Axis("training loss"))
     efficiency = _curves(runs, "load_efficiency")
     if any(value < _BALANCED for points in efficiency.values() for _, value in points):
-        axis = Axis("mean rank's work / slowest rank's", low=0.9, high=1.0)
+        axis = Axis("mean load / largest load", low=0.9, high=1.0)
         yield lines("Load balance", efficiency, Axis("step"), axis)
 
 
 def _curves(runs: Runs, field: str) -> dict[str, Points]:
-    """Return a field of metrics.jsonl by step, of each run that has it, few enough points to draw."""
+    """Return a field of metrics.jsonl by step, for each run that has it, with few enough points to draw."""
     curves = {log.stem: thinned(metric_curve(log, field)) for log, _ in runs}
     return {name: points for name, points in curves.items() if points}
 
 
 def _findings(summary: GroupSummary) -> Iterator[str]:
-    """Yield what the judge finds across the runs and in each log, with the lines that it names."""
+    """Yield the judge's findings across the runs and in each log, with the lines that they name."""
     in_logs = []
     for run in summary.runs:
         if run.is_log:
@@ -122,16 +122,16 @@ def _what_to_do(finding: JudgeFinding) -> str:
 
 
 def _place(log: Path, finding: JudgeFinding) -> str:
-    """Return the log of a finding and the beginning of the line that it names."""
+    """Return the log of a finding, and the beginning of the line that the finding names."""
     if finding.line is None:
         return log.name
     return f"{log.name}:{finding.line}: {_line(log, finding.line)}"
 
 
 def _line(log: Path, number: int) -> str:
-    r"""Return the beginning of a line; lines are counted from 1 by \n, as in editors.
+    r"""Return the beginning of a line; lines are counted from 1 and end at \n, as in editors.
 
-    Empty if the log can't be read again, as standard input can't.
+    Return nothing if the log can't be read a second time, like standard input.
     """
     try:
         line = read_plain(log, LARGEST_LOG).split(b"\n")[number - 1]
@@ -141,12 +141,12 @@ def _line(log: Path, number: int) -> str:
 
 
 def _link(log: Path, folder: Path) -> str:
-    """Return the address of a log for a page in `folder`, relative, so that both can move together."""
+    """Return a log's address, relative to a page in `folder`, so that both can be moved together."""
     return quote(os.fsencode(f"./{os.path.relpath(log, folder)}"))
 
 
 def _machine(fields: dict[str, str], log: Path, facts: RunFacts) -> str:
-    """Return the machine in a line, from log and description."""
+    """Return a line that describes the machine, from the log and the system description."""
     division = facts.division or "unknown"
     parts = [f"{division} division", f"global batch size {shown(facts.global_batch_size)}"]
     parts += [f"{name.replace('_', ' ')} {fields[name]}" for name in _MACHINE if fields.get(name)]
@@ -157,7 +157,7 @@ def _machine(fields: dict[str, str], log: Path, facts: RunFacts) -> str:
 
 
 def _dates(summary: GroupSummary) -> str:
-    """Return when the first and the last run started; of the last one's date only what differs."""
+    """Return when the first and the last run started; the date of the last one is shortened if it is the same."""
     starts = sorted(run.started for run in summary.runs if run.started)
     if not starts:
         return ""
@@ -171,7 +171,7 @@ def _dates(summary: GroupSummary) -> str:
 
 
 def _published(name: str, accelerators: int | None, summary: GroupSummary) -> Iterator[str]:
-    """Yield published results of as many accelerators if the runs' time can be compared with theirs."""
+    """Yield published results with the same number of accelerators, if the runs' time can be compared with theirs."""
     seconds = summary.score_s or summary.mean_time_to_train_s
     accuracies = [run.best_accuracy or 0.0 for run in summary.runs if run.reached]
     if seconds is None or min(accuracies) < MLPERF_TARGET:
@@ -181,21 +181,21 @@ def _published(name: str, accelerators: int | None, summary: GroupSummary) -> It
 
 
 def published_table(name: str, accelerators: int | None, minutes: float) -> str:
-    """Return, as HTML, published results with a system's number of accelerators, and its own time among them."""
+    """Return, as HTML, published results with as many accelerators as a system has, and the system's own time."""
     if accelerators is None:
-        return page.paragraph("No system description gives the number of accelerators to compare with.", "soft")
-    machines = f"{accelerators} accelerators" if accelerators else "no accelerator, CPUs only"
+        return page.paragraph("No system description states the number of accelerators to compare with.", "soft")
+    machines = f"{accelerators} accelerators" if accelerators else "CPUs only"
     fastest: dict[tuple[str, str], PublishedResult] = {}
     for result in sorted(published_results(), key=lambda result: result.minutes):
         if result.accelerators == accelerators:
             fastest.setdefault((result.accelerator, result.division), result)
     if not fastest:
-        return page.paragraph(f"No published result has {machines}.", "soft")
+        return page.paragraph(f"There are no published results with {machines}.", "soft")
     results = sorted((result.minutes, _label(result), result.division) for result in fastest.values())
     results = sorted([*results[:_MOST_PUBLISHED], (minutes, f"{name} (here)", "")])
     rows = [[label, division, f"{time:.2f}"] for time, label, division in results]
     caption = f"Published MLPerf results with {machines}: the fastest of each kind"
-    note = page.paragraph("Times are comparable if model, data and target are MLPerf's.", "soft")
+    note = page.paragraph("Times are comparable if model, data and target are those of MLPerf.", "soft")
     return page.html_table(["system", "division", "minutes to train"], rows, caption) + note
 
 

@@ -31,7 +31,7 @@ from compliance.read.source import STDIN
 
 @dataclass(frozen=True)
 class RunSummary:
-    """What `report --json` says of a run; an unknown field is None."""
+    """What `report --json` contains for a run; an unknown field is None."""
 
     log: str
     is_log: bool
@@ -40,15 +40,15 @@ class RunSummary:
     reached: bool
     not_a_result: str | None
     counted: bool
-    """Whether the run is in the group's score, or in its mean where it has no score."""
+    """Whether the run counts in the group's score or, if there is no score, in its mean."""
     seed: Any
     started: str | None
-    """Date and time, UTC."""
+    """The date and time in UTC."""
     time_to_train_s: float | None
     samples: float | None
     """Training samples at the last evaluation."""
     samples_from: str | None
-    """What the samples were counted by."""
+    """The way in which the samples were counted."""
     samples_per_s: float | None
     best_accuracy: float | None
     target: float | None
@@ -57,21 +57,21 @@ class RunSummary:
     steps_s: float | None
     evaluation_s: float
     startup: dict[str, dict[str, float]] | None
-    """Seconds of each piece of the start-up."""
+    """The seconds of each part of the start-up."""
     ledger: dict[str, float] | None
-    """Seconds of the wall clock over restarts and requeues."""
+    """The seconds of wall-clock time, across restarts and requeues."""
     energy: dict[str, Any] | None
     load_efficiency: float | None
     tflops_per_device: float | None
-    """Of the model, without padding, over the time of all steps; on a CPU a device is a rank."""
+    """The model's FLOP/s without padding, over the time of all steps; on a CPU, a device is a rank."""
     mfu: float | None
     """Model FLOP utilisation: the share of the device's peak."""
     flops: RunFlops
-    """These again, with the peak and its source, or why it isn't known."""
+    """Both of them again, with the peak and its source, or with the reason why the peak is unknown."""
     bubble: float | None
-    """Share of a pipeline's time that its ranks wait for other stages: mean of all steps."""
+    """The share of a pipeline's time in which its ranks wait for other stages; the mean of all steps."""
     bubble_of_equal_stages: float | None
-    """The same by formula, for stages of equal time."""
+    """The same by the formula, for stages that take equal time."""
     straggler: Straggler | None
     findings: list[JudgeFinding]
 
@@ -83,34 +83,34 @@ class RunSummary:
 
 @dataclass(frozen=True)
 class GroupSummary:
-    """What `report --json` says of the runs of one system with the same settings."""
+    """What `report --json` contains for the runs of one system with the same settings."""
 
     system: str
     settings: Values
     runs: list[RunSummary]
     reached: int
-    """Results that reached the target."""
+    """The number of results that reached the target."""
     mean_time_to_train_s: float | None
-    """Mean of the results that reached the target, as the next."""
+    """The mean of the results that reached the target; so is the next field."""
     mean_samples_to_converge: float | None
     score_s: float | None
     rulesets: list[str]
     passed: int
-    """Logs that the judge passes."""
+    """The number of logs that the judge passes."""
     findings: list[JudgeFinding]
-    """Those across runs."""
+    """The judge's findings across runs."""
 
     @property
     def results(self) -> list[RunSummary]:
-        """Return the runs without smoke tests and profiles."""
+        """Return the runs that aren't smoke tests or profiles."""
         return [run for run in self.runs if run.not_a_result is None]
 
 
 def judged_groups(paths: Sequence[Path], ruleset: str | None) -> list[RunGroup]:
-    """Judge runs, and group them by system and settings, in the order of the logs; a file that is no log has no facts.
+    """Judge runs, and group them by system and settings in the order of the logs; files that aren't logs have no facts.
 
-    A system is a folder, named by its first platform; if folders share a platform, the folder is named too.
-    Raises CannotJudge if there is no log, or none can be read.
+    Each folder is a system, named after the platform of its first log. If several folders have the same platform, the
+    name also contains the folder. Raises CannotJudge if there is no log, or if none can be read.
     """
     logs = list(dict.fromkeys(log for path in paths for log in find_logs(path)))
     verdicts, together = verdicts_on(logs, ruleset)
@@ -136,19 +136,19 @@ def judged_groups(paths: Sequence[Path], ruleset: str | None) -> list[RunGroup]:
 
 
 def _facts(log: Path, verdict: Verdict) -> RunFacts:
-    """Return a log's facts; none of a file that is no log. Standard input, which the judge has read, is read once."""
+    """Return a log's facts, or no facts for a file that isn't a log. Standard input isn't read a second time."""
     if verdict.facts is None:
         return RunFacts([])
     return verdict.facts if log == STDIN else RunFacts(read_events(log))
 
 
 def _platform(folder: Path, runs: Runs) -> str:
-    """Return the platform that the first log of a folder names, else the name of the system's folder."""
+    """Return the platform that the first log in a folder names, or else the name of the system's folder."""
     return next((facts.platform for _, facts in runs if facts.platform), folder.parent.name)
 
 
 def summarized(group: RunGroup) -> GroupSummary:
-    """Return the numbers of a group in `report --json`."""
+    """Return the numbers of a group for `report --json`."""
     runs = [_summary(log, facts, group.verdicts[log]) for log, facts in group.runs]
     results = [run for run in runs if run.not_a_result is None]
     times = [run.time_to_train_s if run.reached else None for run in results]
@@ -191,7 +191,7 @@ def _summary(log: Path, facts: RunFacts, verdict: Verdict) -> RunSummary:
         verdict=verdict.verdict,
         reached=reached_target(log, facts, verdict),
         not_a_result=facts.not_a_result,
-        counted=False,  # the group decides it
+        counted=False,  # set later, for the whole group
         seed=facts.seed,
         started=_date(facts.started_ms),
         time_to_train_s=total_s,
@@ -219,7 +219,7 @@ def _summary(log: Path, facts: RunFacts, verdict: Verdict) -> RunSummary:
 
 
 def _date(time_ms: float | None) -> str | None:
-    """Return a log's time as a date and time, UTC; None for a time that no calendar has."""
+    """Return a log's time as a date and time in UTC; None if it is outside the calendar."""
     if time_ms is None:
         return None
     try:
@@ -229,7 +229,7 @@ def _date(time_ms: float | None) -> str | None:
 
 
 def _ledger(log: Path) -> dict[str, float] | None:
-    """Return the wall clock's buckets under the names of `report --json`, with their sum and the goodput."""
+    """Return the parts of wall-clock time under the names of `report --json`, with their sum and the goodput."""
     seconds = ledger(log)
     if seconds is None:
         return None

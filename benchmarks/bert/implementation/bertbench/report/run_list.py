@@ -1,6 +1,6 @@
-"""List the runs in a folder of logs, a row each, with its status and the judge's verdict.
+"""List the runs in a folder of logs, one row for each, with its status and the judge's verdict.
 
-The status comes from a run's log, or, if the log doesn't end, from the time when its files last grew.
+The status comes from a run's log or, if the log has no end, from the time when its files last grew.
 """
 
 import re
@@ -25,34 +25,35 @@ from compliance.read.record import printable
 from compliance.read.run import RunFacts
 
 _LOG_NAME = re.compile(r"(result|smoke|profile)_\d+\.txt")
-_QUIET_S = 300.0  # a GPU run writes at evaluations only, minutes apart
+_QUIET_S = 300.0  # a run on GPUs writes only at evaluations, which are minutes apart
 _QUIET_GAPS = 3
-"""A run counts as lost after a silence of this many times the longest in its log, and at least `_QUIET_S`."""
+"""A run counts as lost if it hasn't written for this many times the longest gap in its log, and at least `_QUIET_S`."""
 MISSED = "missed the target"
-"""Status of a run that claims success below its target."""
+"""The status of a run that claims success below its target."""
 NO_LOG = "no log"
-"""Status of a file that is none."""
+"""The status of a file that isn't a log."""
 LISTED = (
     "run", "system", "seed", "status", "time_to_train_s", "best_accuracy", "samples_per_s", "commit", "verdict",
 )  # fmt: skip
-"""Fields of a row."""
+"""The fields of a row."""
 
 
 def run_logs(path: Path) -> list[Path]:
-    """Return the log at `path`, or all logs of a folder: results, smoke tests and profiles, by folder and number.
+    """Return the log at `path`, or all logs in a folder (results, smoke tests and profiles), by folder and number.
 
-    A path without logs names the run whose log is called so with .txt. Raises DataError if there is no log.
+    If a path contains no logs, it names the run whose log has the same name with .txt. Raises DataError if there is no
+    log.
     """
     if path.is_file():
         return [path]
     logs = logs_below(path, lambda name: _LOG_NAME.fullmatch(name) is not None)
     if not logs:
-        raise DataError(f"{shown_path(path)}: found no run there; start one with `bertbench train`, or name its folder")
+        raise DataError(f"{shown_path(path)}: found no run; start one with `bertbench train`, or name another folder")
     return logs
 
 
 def check_log(log: Path) -> None:
-    """Raise CannotJudge unless a file is a log, or empty, as one is before a run writes its first line."""
+    """Raise CannotJudge unless a file is a log or empty; it is empty until a run writes its first line."""
     try:
         read_events(log)
     except CannotJudge:
@@ -61,7 +62,7 @@ def check_log(log: Path) -> None:
 
 
 def why_no_log(log: Path) -> str:
-    """Return why a file is no log, in a line; empty if it is one."""
+    """Return a line that says why a file isn't a log; empty if it is one."""
     try:
         read_events(log)
     except CannotJudge as problem:
@@ -73,7 +74,7 @@ def listed(log: Path, ruleset: str | None) -> dict[str, Any]:
     """Return the row of one log; an unknown field is None.
 
     `status` is success, missed the target, aborted, interrupted, running, unfinished, not started, no log, smoke or
-    profile; `verdict` is pass, fail or cannot-judge, and None until the run has ended and for a run that is no result.
+    profile. `verdict` is pass, fail or cannot-judge; it is None until the run has ended, and if the run isn't a result.
     """
     try:
         facts = RunFacts(read_events(log))
@@ -101,16 +102,16 @@ def listed(log: Path, ruleset: str | None) -> dict[str, Any]:
 
 
 def _verdict(log: Path, facts: RunFacts, run_status: str, ruleset: str | None) -> Verdict | None:
-    """Return the judge's verdict on a file that is no log, or on a result that has ended."""
+    """Return the judge's verdict on a file that isn't a log, or on a result that has ended."""
     has_ended = facts.status is not None and run_status != "interrupted"
     is_result = has_ended and facts.not_a_result is None
     return verdict_on(log, ruleset) if run_status == NO_LOG or is_result else None
 
 
 def status(log: Path, facts: RunFacts) -> str:
-    """Return a run's status: the end of its log, or whether its files still grow.
+    """Return a run's status, from the end of its log or from whether its files still grow.
 
-    A stopped run that can be resumed is `interrupted`; one whose files are silent for too long is `unfinished`.
+    A stopped run that can be resumed is `interrupted`; a run that hasn't written for too long is `unfinished`.
     """
     if stop := facts.first("run_stop"):
         if facts.not_a_result in ("smoke", "profile"):
@@ -134,18 +135,18 @@ def silence_s(log: Path) -> float:
     """Return the seconds since a run last wrote to its log or its metrics."""
     written = [0.0]
     for path in (log, log.with_suffix("") / "metrics.jsonl"):
-        with suppress(OSError):  # not there yet, removed, or on a file system that comes back
+        with suppress(OSError):  # the file doesn't exist yet, was removed, or its file system is temporarily away
             written.append(path.stat().st_mtime)
     return time.time() - max(written)
 
 
 def arranged(rows: Sequence[dict[str, Any]], column: str) -> list[dict[str, Any]]:
-    """Return rows sorted by a column, rows without a value last."""
+    """Return rows sorted by a column; rows without a value come last."""
     return sorted(rows, key=lambda row: (row[column] is None, row[column]))
 
 
 def list_text(rows: Sequence[dict[str, Any]]) -> str:
     """Return rows as a table for a terminal."""
     header = [COLUMNS[field].heading for field in LISTED]
-    lines = [[row["run"], *cells(row, LISTED[1:])] for row in rows]  # a path is not cut to fit
+    lines = [[row["run"], *cells(row, LISTED[1:])] for row in rows]  # paths are never shortened
     return "\n".join(aligned(header, lines, left=len(header)))

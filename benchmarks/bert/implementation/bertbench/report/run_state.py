@@ -1,4 +1,4 @@
-"""Compute where a run stands, in numbers: what `bertbench watch` draws and Prometheus scrapes."""
+"""Compute the state of a run in numbers, which `bertbench watch` shows and Prometheus scrapes."""
 
 import math
 import time
@@ -21,23 +21,23 @@ from compliance.read.find import LOG_PATTERN
 from compliance.read.log import CannotJudge, read_events
 from compliance.read.run import RunFacts, as_integer
 
-_RECENT = 50  # steps that the present speed is measured on
+_RECENT = 50  # the last steps, from which the current speed is computed
 
 
 @dataclass(frozen=True)
 class TargetForecast:
-    """Training samples at which a run reaches its target: the likeliest number and the range."""
+    """The training samples at which a run reaches its target: the most likely number and a range."""
 
     samples: float
     low: float
     high: float
     basis: str
-    """What the forecast is made from."""
+    """The basis of the forecast."""
 
 
 @dataclass(frozen=True)
 class RunState:
-    """Numbers of a run at one time, which `watch --json` prints; None, or nothing, where they are not known."""
+    """The numbers of a run at one time, which `watch --json` prints; None or empty if unknown."""
 
     name: str
     system: str
@@ -55,33 +55,33 @@ class RunState:
     samples_per_s: float | None
     """Speed of the last steps."""
     tflops_per_device: float | None
-    """Of the last steps, as the next."""
+    """The rate in the last steps; so is the next field."""
     mfu: float | None
     """Model FLOP utilisation: the share of the device's peak."""
     bubble: float | None
-    """Share of a pipeline's time that its ranks wait for other stages."""
+    """The share of a pipeline's time in which its ranks wait for other stages."""
     accuracy: float | None
     best_accuracy: float | None
     target: float | None
     elapsed_s: float | None
-    """Time on the clock."""
+    """The time on the clock."""
     silent_s: float
-    """Time since the run last wrote."""
+    """The time since the run last wrote."""
     phases_s: dict[str, float]
-    """The time on the clock, by what it went into."""
+    """The time on the clock, by phase."""
     next_evaluation_s: float | None
     target_forecast: TargetForecast | None
     target_s: float | None
-    """Seconds to the target by the forecast."""
+    """The seconds to the target, according to the forecast."""
     ranks: tuple[RankProcess, ...]
     straggler: int | None
-    """The rank that the others wait for."""
+    """The rank for which the others wait."""
     straggler_phase: str | None
-    """The phase of a step in which it is slow, where the run measured it."""
+    """The phase of a step in which that rank is slow, if the run measured it."""
 
 
 def state_of(run: FollowedRun, ranks: Sequence[RankProcess] = (), earlier: Sequence[float] = ()) -> RunState:
-    """Return where a run stands now; `earlier` has the samples that runs of the same system took to the target."""
+    """Return the state of a run; `earlier` holds the samples to the target of other runs of the same system."""
     facts = run.facts
     parameters = run.parameters()
     last_row: Row = next(reversed(run.rows.values()), {})
@@ -95,7 +95,7 @@ def state_of(run: FollowedRun, ranks: Sequence[RankProcess] = (), earlier: Seque
     samples_now = samples
     next_evaluation_s = None
     if next_evaluation and speed:
-        # a GPU's steps are written only at evaluations: until then assume its last speed
+        # steps on a GPU are written only at evaluations; until then, assume the last speed
         samples_now = min(next_evaluation, samples + speed * silent_s)
         next_evaluation_s = (next_evaluation - samples_now) / speed
     target = target_of(run.log, facts)
@@ -139,7 +139,7 @@ def state_of(run: FollowedRun, ranks: Sequence[RankProcess] = (), earlier: Seque
 
 
 def _last_moment_ms(facts: RunFacts) -> float | None:
-    """Return when a run that has ended stopped, or when it last logged something."""
+    """Return when a run stopped or, if it hasn't ended, when it last logged something."""
     if facts.stopped_ms:
         return facts.stopped_ms
     events = facts.events()
@@ -154,7 +154,7 @@ def _elapsed_s(facts: RunFacts, end_ms: float | None) -> float | None:
 
 
 def _most_steps(parameters: dict[str, Any], batch: int | None) -> int | None:
-    """Return the steps after which the run gives up, by its limit of steps and that of samples: a smoke run's is 5."""
+    """Return the step at which the run stops at the latest, by its limits on steps and samples; 5 for a smoke run."""
     most_steps = as_integer(parameters.get("schedule.max_steps"))
     most_samples = as_integer(parameters.get("evaluation.max_samples"))
     if most_samples is None or not batch:
@@ -164,9 +164,9 @@ def _most_steps(parameters: dict[str, Any], batch: int | None) -> int | None:
 
 
 def earlier_runs(log: Path) -> list[float]:
-    """Return the samples to the target of the other runs in the folder of `log` that reached it.
+    """Return the samples to the target of the other runs in the folder of `log` that reached the target.
 
-    Only runs of the same system and target count.
+    Only runs with the same system and target count.
     """
     kind = _kind(log, RunFacts([]))
     samples_to_target = []
@@ -189,11 +189,11 @@ def _kind(log: Path, facts: RunFacts) -> tuple[str, Any]:
 
 
 def target_forecast(curve: Points, target: float, earlier: Sequence[float]) -> TargetForecast | None:
-    """Return when accuracy reaches `target`; None while nothing tells.
+    """Return a forecast of when accuracy reaches `target`; None if there is no basis yet.
 
-    `curve` is (samples, accuracy); `earlier` has the samples of other runs at their target. Earlier runs are the better
-    basis: a curve may lie on a plateau for most of its length, where its slope says nothing. Those that this run has
-    passed without success don't count.
+    `curve` holds (samples, accuracy); `earlier` holds the samples to the target of other runs. Other runs are the
+    better basis, because a curve may be on a plateau for most of its length, where its slope is meaningless. Runs that
+    needed fewer samples than this run has already taken don't count.
     """
     samples_so_far = curve[-1][0] if curve else 0.0
     ahead = [samples for samples in earlier if samples > samples_so_far]
@@ -210,7 +210,7 @@ def target_forecast(curve: Points, target: float, earlier: Sequence[float]) -> T
 
 
 def _recent_samples_per_s(run: FollowedRun) -> float | None:
-    """Return the speed of the last steps; the first of all is left out, because it warms up."""
+    """Return the speed of the last steps, without the run's first step, which warms up."""
     newest_first = list(islice(reversed(run.rows), _RECENT))
     if len(newest_first) < 2:
         return None
@@ -225,7 +225,7 @@ def _recent_samples_per_s(run: FollowedRun) -> float | None:
 
 
 def _recent_median(run: FollowedRun, field: str) -> float | None:
-    """Return the median of a field over the last steps; None if they don't have it."""
+    """Return the median of a field over the last steps; None if they don't have the field."""
     newest = islice(reversed(run.rows.values()), _RECENT)
     values = [row[field] for row in newest if field in row]
     return median(values) if values else None
@@ -234,8 +234,8 @@ def _recent_median(run: FollowedRun, field: str) -> float | None:
 def phases(run: FollowedRun, end_ms: float | None, samples: float = math.inf) -> dict[str, float]:
     """Return the seconds on the clock until `end_ms`, when `samples` were trained, by phase.
 
-    What is in no phase is other: snapshots, and steps that no file has yet. Nothing before the clock starts. An
-    evaluation counts before its end too.
+    Time in no phase counts as `other`: snapshots, and steps that aren't in a file yet. Before the clock starts, there
+    are no phases. An evaluation counts even before it ends.
     """
     facts = run.facts
     if facts.started_ms is None or end_ms is None:
@@ -254,7 +254,7 @@ def phases(run: FollowedRun, end_ms: float | None, samples: float = math.inf) ->
 
 
 def _evaluating_s(facts: RunFacts, end_ms: float) -> float:
-    """Return the seconds of the evaluations until `end_ms`; one that has not ended by then counts up to it."""
+    """Return the seconds of the evaluations until `end_ms`; an evaluation that hasn't ended counts up to that time."""
     starts = [event.time_ms for event in facts.all("eval_start") if event.time_ms <= end_ms]
     stops = [event.time_ms for event in facts.all("eval_stop") if event.time_ms <= end_ms]
     unfinished = len(starts) - len(stops)
@@ -262,7 +262,7 @@ def _evaluating_s(facts: RunFacts, end_ms: float) -> float:
 
 
 def _next_evaluation(facts: RunFacts) -> float | None:
-    """Return the training samples at the end of the block that has begun last."""
+    """Return the training samples at the end of the last block that has begun."""
     blocks = facts.all("block_start")
     if not blocks:
         return None
@@ -274,7 +274,7 @@ def _next_evaluation(facts: RunFacts) -> float | None:
 def _seconds_to_target(
     forecast: TargetForecast | None, samples: float, facts: RunFacts, samples_per_s: float | None
 ) -> float | None:
-    """Return the seconds left at the present speed of steps, with as much evaluation per sample as so far."""
+    """Return the remaining seconds at the current speed, with as much time for evaluation per sample as so far."""
     if forecast is None or not samples_per_s:
         return None
     trained = samples_to_end(facts)

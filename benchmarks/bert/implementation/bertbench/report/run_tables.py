@@ -1,4 +1,4 @@
-"""Show groups of runs in a terminal: a table a group, a sentence on each finding, and what the runs spent."""
+"""Show groups of runs in a terminal: a table for each group, sentences about findings, and where time went."""
 
 import math
 from collections import defaultdict
@@ -16,12 +16,12 @@ from bertbench.run_files.run_settings import group_title
 from bertbench.run_files.sample_counts import EPOCH_NUM
 from bertbench.run_files.verdicts import finding_text, no_log_text
 
-_MOST_FINDINGS = 20  # lines of a terminal; `bertbench judge` lists all
+_MOST_FINDINGS = 20  # lines in a terminal; `bertbench judge` lists all
 
 
 @dataclass(frozen=True)
 class Column:
-    """A value of a run in a table: its heading, and its form for `str.format`."""
+    """A value of a run in a table: its heading, and its format for `str.format`."""
 
     heading: str
     form: str
@@ -51,7 +51,7 @@ _REPORTED = (
 
 @dataclass(frozen=True)
 class Table:
-    """Cells as text, under a header."""
+    """Cells as text, with a header."""
 
     header: list[str]
     rows: list[list[str]]
@@ -59,7 +59,7 @@ class Table:
 
 
 def cells(values: Mapping[str, Any], columns: Sequence[str]) -> list[str]:
-    """Return these values of a run as text; `best_accuracy` needs the run's `target` too."""
+    """Return values of a run as text; `best_accuracy` also needs the run's `target`."""
     texts = []
     for column in columns:
         value = values[column]
@@ -73,7 +73,7 @@ def cells(values: Mapping[str, Any], columns: Sequence[str]) -> list[str]:
 
 
 def run_table(group: GroupSummary) -> Table:
-    """Return a row per run."""
+    """Return a table with a row for each run."""
     header = ["run", "verdict", *(COLUMNS[key].heading for key in _REPORTED)]
     left_out = _left_out(group)
     rows = []
@@ -97,7 +97,7 @@ def outcome_text(run: RunSummary) -> str:
 
 
 def _left_out(group: GroupSummary) -> dict[str, str]:
-    """Return, by log, a remark for a run that is left out of the score although it reached the target."""
+    """Return remarks, by log, for runs that the score leaves out although they reached the target."""
     if group.score_s is None:
         return {}
     left_out = [run for run in group.runs if run.reached and not run.counted]
@@ -106,7 +106,7 @@ def _left_out(group: GroupSummary) -> dict[str, str]:
 
 
 def _conclusion(group: GroupSummary) -> str:
-    """Return a sentence on how many runs reached the target, and how fast."""
+    """Return a sentence that says how many runs reached the target, and how fast."""
     runs = len(group.results)
     parts = [f"{group.reached} of {runs} runs reached the target"]
     if group.reached:
@@ -129,7 +129,7 @@ def _mean_text(group: GroupSummary) -> str:
 
 
 def remarks(group: GroupSummary) -> Iterator[str]:
-    """Yield a sentence each on the convergence, the speed and the balance of a group, as far as they are known."""
+    """Yield sentences about the convergence, speed and load balance of a group, if they are known."""
     yield _conclusion(group)
     yield from _sample_sources(group)
     results = group.results
@@ -140,8 +140,8 @@ def remarks(group: GroupSummary) -> Iterator[str]:
     for run in results:
         if run.bubble is not None and run.bubble_of_equal_stages is not None:
             yield (
-                f"pipeline: {cell(run.name)}: bubble {run.bubble:.1%} of its time, {run.bubble_of_equal_stages:.1%} if "
-                "stages were equal and messages took no time"
+                f"pipeline: {cell(run.name)}: bubble {run.bubble:.1%} of its time; it would be "
+                f"{run.bubble_of_equal_stages:.1%} if stages were equal and messages took no time"
             )
     efficiencies = [run.load_efficiency for run in results if run.load_efficiency is not None]
     if efficiencies:
@@ -164,7 +164,7 @@ def _speed(runs: Sequence[RunSummary]) -> str:
 
 
 def _flop_rates(runs: Sequence[RunSummary]) -> Iterator[str]:
-    """Yield the FLOP/s of the runs: of all together if they have one peak, else of each."""
+    """Yield the FLOP/s of the runs: one line for all if they have the same peak, otherwise one line for each."""
     rated = [run for run in runs if run.tflops_per_device is not None]
     peaks = {(run.flops.peak_tflops, run.flops.peak_source, run.flops.number_format) for run in rated}
     if len(rated) > 1 and len(peaks) == 1:
@@ -176,18 +176,18 @@ def _flop_rates(runs: Sequence[RunSummary]) -> Iterator[str]:
 
 
 def _sample_sources(group: GroupSummary) -> Iterator[str]:
-    """Yield how the samples were counted where epoch_num, which MLPerf's rules ask for, counts none."""
+    """Yield how samples were counted in logs whose epoch_num, which MLPerf's rules require, doesn't count them."""
     names = defaultdict[str | None, list[str]](list)
     for run in group.runs:
         if run.evaluations and run.samples_from != EPOCH_NUM:
             names[run.samples_from].append(cell(run.name))
     for source, runs in names.items():
-        taken = "nothing else in the log gives them" if source is None else f"taken from {source}"
-        yield f"samples: epoch_num counts none in {', '.join(runs)}; {taken}"
+        taken = "nothing else in the log states them" if source is None else f"they are taken from {source}"
+        yield f"samples: epoch_num doesn't count samples in {', '.join(runs)}; {taken}"
 
 
 def _judged_lines(group: GroupSummary) -> list[str]:
-    """Return what the judge finds: what decides in single logs, all across runs, and a last line that counts."""
+    """Return the judge's findings: decisive ones in single logs, all across runs, and a last line that counts them."""
     lines = []
     for run in group.runs:
         decisive = [finding for finding in run.findings if finding.severity == "error"]
@@ -206,7 +206,7 @@ def verdict_line(group: GroupSummary) -> str:
     judged = sum(run.verdict is not None for run in group.runs)
     line = f"{group.passed} of {judged} logs pass under ruleset {' or '.join(group.rulesets)}"
     if judged < runs:
-        line += f", {runs - judged} not judged (unfinished, or no result)"
+        line += f", {runs - judged} not judged (unfinished, or not a result)"
     across = len(group.findings)
     findings = across + sum(len(run.findings) for run in group.runs)
     if not findings:
@@ -230,11 +230,11 @@ def report_text(group: GroupSummary, detailed: bool) -> str:
 
 
 Amounts = dict[str, float]
-"""Amounts by what they were spent on."""
+"""Amounts, by what they were spent on."""
 
 
 def detail_tables(group: GroupSummary) -> list[Table]:
-    """Return what a group's runs spent, as far as some run recorded it: start-up, wall clock over restarts, energy."""
+    """Return tables of what a group's runs spent, if any run recorded it: start-up, wall-clock time, energy."""
     startups = [run.startup for run in group.runs if run.startup]
     wall_clock = {cell(run.name): run.ledger for run in group.runs if run.ledger}
     energy = {}
@@ -243,27 +243,27 @@ def detail_tables(group: GroupSummary) -> list[Table]:
             energy[cell(run.name)] = {"joules": run.energy["joules"], **run.energy["watts"]}
     tables = [
         _startup_table(startups),
-        _table_by_run("wall clock: seconds from submission to the end, over restarts and requeues", wall_clock),
+        _table_by_run("wall clock: seconds from submission to the end, including restarts and requeues", wall_clock),
         _table_by_run("energy: joules from run_start to run_stop, and mean watts", energy),
     ]
     return [table for table in tables if table.rows]
 
 
 def _startup_table(startups: Sequence[dict[str, Amounts]]) -> Table:
-    """Return a row a piece, because the runs of a group are nearly equal: their mean and their most."""
+    """Return a row for each part, with mean and maximum: the runs of a group are nearly equal."""
     rank_0 = [seconds["untimed_s"] | seconds["timed_s"] for seconds in startups]
     slowest = [seconds["slowest_s"] for seconds in startups]
     pieces = dict.fromkeys(piece for amounts in (*rank_0, *slowest) for piece in amounts)
     rows = [[cell(piece), *_mean_and_most(rank_0, piece), *_mean_and_most(slowest, piece)] for piece in pieces]
-    caption = "start-up: seconds of each piece from launch to the end of the first step"
+    caption = "start-up: seconds of each part, from launch to the end of the first step"
     if len(startups) < 2:
-        return Table(["piece", "rank 0", "slowest rank"], rows, caption)
-    header = ["piece", "rank 0: mean", "rank 0: most", "slowest rank: mean", "slowest rank: most"]
+        return Table(["part", "rank 0", "slowest rank"], rows, caption)
+    header = ["part", "rank 0: mean", "rank 0: max", "slowest rank: mean", "slowest rank: max"]
     return Table(header, rows, f"{caption}, in {len(startups)} runs")
 
 
 def _mean_and_most(runs: Sequence[Amounts], piece: str) -> list[str]:
-    """Return the mean and the most of several runs' amounts; of a single run its amount."""
+    """Return the mean and the maximum of several runs' amounts; for a single run, its amount."""
     known = [amounts[piece] for amounts in runs if piece in amounts]
     if len(runs) == 1:
         return [_amount(known[0]) if known else "-"]

@@ -1,7 +1,8 @@
-"""Average runs: the mean of all that reached the target, and MLPerf's score of a result, which leaves two runs out.
+"""Average runs: the mean of all that reached the target, and MLPerf's score of a result, which leaves out two runs.
 
-A mean is over every run that reached its target, in every command. Only a result of ten runs has a score, as MLPerf
-Training's rules define it: the mean without the fastest and the slowest, where one failed run counts as the slowest.
+In every command, a mean is over all runs that reached their target. Only a result with ten runs has a score, as MLPerf
+Training's rules define it: the mean without the fastest and the slowest run, where one failed run counts as the
+slowest.
 """
 
 import math
@@ -12,17 +13,17 @@ from compliance import runs_per_result
 
 BENCHMARK = "bert"
 RUNS = runs_per_result(BENCHMARK)
-"""Runs of a result."""
+"""The number of runs in a result."""
 
 
 def mean_of(values: Sequence[float | None]) -> float | None:
-    """Return the mean of runs that reached the target; None without any, or if the value of one is unknown."""
+    """Return the mean of runs that reached the target; None if there are none, or if a value is unknown."""
     known = [value for value in values if value is not None]
     return mean(known) if known and len(known) == len(values) else None
 
 
 def counted_in_score(values: Sequence[float | None]) -> list[bool]:
-    """Return for each run of a result whether its value is in the score; None stands for a failed run."""
+    """Return, for each run of a result, whether its value counts in the score; a failed run has the value None."""
 
     def place(run: int) -> float:
         value = values[run]
@@ -34,7 +35,7 @@ def counted_in_score(values: Sequence[float | None]) -> list[bool]:
 
 
 def mlperf_score(values: Sequence[float | None]) -> float | None:
-    """Return MLPerf's score of runs; None for fewer than ten, or if more than one failed."""
+    """Return MLPerf's score of runs; None if there are fewer than ten, or if more than one failed."""
     failed = sum(value is None for value in values)
     if len(values) < RUNS or failed > 1:
         return None

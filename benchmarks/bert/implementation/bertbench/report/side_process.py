@@ -1,9 +1,11 @@
-"""Follow a run's files in a side process of rank 0, and pass their content on to trackers and scrapers.
+"""Follow a run's files in a side process of rank 0, and send their content to trackers and scrapers.
 
-It has the lowest priority, reads files that the run writes anyway, and its failures are warnings: what a tracker
-refuses, it gets again with the next steps. If ranks use all processors, any other work slows a step, so trackers get a
-small share of one processor during the run, and the remaining steps after it. It ends after the rank that started it,
-for any reason: its standard input, a pipe from the rank, is then closed.
+The process has the lowest priority and reads files that the run writes anyway. Its failures are warnings: if a tracker
+refuses something, it gets it again with the next steps. If ranks use all processors, any other work slows down a step.
+So trackers get a small share of one processor during the run, and the remaining steps after it.
+
+The process ends after the rank that started it has ended for any reason, because its standard input, a pipe from the
+rank, is then closed.
 """
 
 import os
@@ -27,18 +29,18 @@ from bertbench.report.run_state import RunState, earlier_runs, state_of
 from bertbench.report.trackers import check_installed, check_packages, folder_of, open_tracker
 
 _EVERY_S = 5.0
-SHARE = 0.002  # of one processor: MLflow takes 1 ms for a step, W&B 0.5 ms, TensorBoard 0.1 ms, its line 0.02 ms
-_AT_ONCE = 10  # steps, between two looks at what they cost
-_BYTES_AT_ONCE = 1 << 12  # about as many steps' lines
+SHARE = 0.002  # of one processor; MLflow takes 1 ms for a step, W&B 0.5 ms, TensorBoard 0.1 ms, its line 0.02 ms
+_AT_ONCE = 10  # steps that are sent before the process checks how much time they took
+_BYTES_AT_ONCE = 1 << 12  # the lines of about as many steps
 _LOWEST_PRIORITY = 19
 _READY = "ready"
 _LONGEST_REASON = 300
-_START_UP_S = 120.0  # imports of trackers take seconds, a server of theirs that is away minutes
-_LAST_WORK_S = 60.0  # for what a tracker still writes after the run
+_START_UP_S = 120.0  # importing trackers takes seconds; waiting for an unreachable server takes minutes
+_LAST_WORK_S = 60.0  # the time in which a tracker may still write after the run
 
 
 def check_side_work(track: Sequence[str], port: str | None) -> None:
-    """Raise ConfigError for a tracker that isn't installed and a port that can't be used."""
+    """Raise ConfigError if a tracker isn't installed, or if the port can't be used."""
     check_installed(track)
     if port:
         check_packages("metrics", ["prometheus_client"], "metrics")
@@ -47,10 +49,10 @@ def check_side_work(track: Sequence[str], port: str | None) -> None:
 
 @contextmanager
 def side_process(track: Sequence[str], port: str | None, log: Path, runs: Path) -> Iterator[None]:
-    """Run the side process beside the body, with these trackers, and OpenMetrics on a port or HOST:PORT.
+    """Run the side process within the context, with these trackers, and with OpenMetrics on a port or HOST:PORT.
 
-    It is ready when the body begins, so that no import of a tracker is on the clock. Raises ConfigError if it can't do
-    its work.
+    The process is ready when the context begins, so that imports of trackers aren't timed. Raises ConfigError if the
+    process can't do its work.
     """
     command = [sys.executable, "-P", "-m", "bertbench.report.side_process", str(log), str(runs), port or "", *track]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=outside())
@@ -59,12 +61,12 @@ def side_process(track: Sequence[str], port: str | None, log: Path, runs: Path) 
     said = (
         process.stdout.readline().strip()
         if answered
-        else f"--track: the tracker was not ready after {_START_UP_S:.0f} s; see that it can be reached"
+        else f"--track: the tracker was not ready after {_START_UP_S:.0f} s; make sure that it can be reached"
     )
     if said != _READY:
         process.kill()
         process.wait()
-        raise ConfigError(said or "the process for --track and --metrics-port ended at its start; leave them out")
+        raise ConfigError(said or "the process for --track and --metrics-port failed to start; leave out these options")
     try:
         yield
     finally:
@@ -76,12 +78,12 @@ def side_process(track: Sequence[str], port: str | None, log: Path, runs: Path) 
 def main(log: str, runs: str, port: str, *track: str) -> int:
     """Follow a run until its rank ends; the arguments are those of `side_process`."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
-        signal.signal(number, signal.SIG_IGN)  # they are for the run: it ends first
+        signal.signal(number, signal.SIG_IGN)  # signals are meant for the run, which ends first
     _step_aside()
     try:
         check_side_work(track, port)
         side = SideWork(Path(log), Path(runs), track, port)
-    except Exception as error:  # noqa: BLE001 - each tracker raises errors of its own kind
+    except Exception as error:  # noqa: BLE001 - each tracker raises its own kinds of errors
         reason = str(error) if isinstance(error, BertbenchError) else f"--track: {error!r}"[:_LONGEST_REASON]
         print(" ".join(reason.split()), flush=True)
         return 1
@@ -93,7 +95,7 @@ def main(log: str, runs: str, port: str, *track: str) -> int:
 
 
 def _step_aside() -> None:
-    """Leave the processors to the ranks: run on those that are idle, and on any, also where a rank is bound to one."""
+    """Leave the processors to the ranks: run when processors are idle, and on any of them even if the rank is bound."""
     os.nice(_LOWEST_PRIORITY)
     with suppress(OSError, AttributeError):  # Linux only; a container may forbid it
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
@@ -102,7 +104,7 @@ def _step_aside() -> None:
 
 
 def _earned_s() -> float:
-    """Return the share of the time so far, less the processor time that this process and its children have used."""
+    """Return the unused part of this process's share: the share so far, minus the time used by it and its children."""
     return SHARE * time.monotonic() - time.process_time() - sum(map(processor_s, children(os.getpid())))
 
 
@@ -121,22 +123,22 @@ class SideWork:
             self._state = self._stands()
             serve(address(port), lambda: self._state)
         self._forward(list(self._run.rows))
-        self._before_s = _earned_s()  # imports were off the clock
+        self._before_s = _earned_s()  # imports weren't timed
 
     def rank_lives(self) -> bool:
-        """Return whether the rank that started this still runs: its children may hold the pipe open after it."""
+        """Return whether the rank that started this process still runs; its children may keep the pipe open."""
         return os.getppid() == self._rank
 
     def look(self) -> None:
-        """Look at the run; a look that fails is a warning, and the next may succeed."""
+        """Look at the run. If that fails, print a warning; the next look may succeed."""
         try:
             self._look()
-        except Exception as error:  # noqa: BLE001 - such as of files that are being replaced
+        except Exception as error:  # noqa: BLE001 - for example, a file may be replaced at this moment
             self._warn("the run's state", error, "it is read again")
 
     def _look(self) -> None:
-        """Read and pass on as much of the run's new output as there is time for."""
-        if self._port:  # a scraper wants today's state, trackers get every step, be it later
+        """Read and send as much of the run's new output as there is time for."""
+        if self._port:  # scrapers need the current state; trackers get every step, but may get it later
             self._waiting += self._run.read()
             self._state = self._stands()
         while self._feeds and _earned_s() > self._before_s:
@@ -147,10 +149,10 @@ class SideWork:
             del self._waiting[:_AT_ONCE]
 
     def close(self) -> None:
-        """Pass on the rest: the clock has stopped."""
+        """Send the rest, after the clock has stopped."""
         self._forward(self._waiting + self._run.read())
         stands = status(self._run.log, self._run.facts)
-        ended = "interrupted" if stands == "running" else stands  # its rank has ended
+        ended = "interrupted" if stands == "running" else stands  # the rank has ended
         self._each(lambda feed: feed.close(ended), "`bertbench track` records it afterwards")
 
     def _stands(self) -> RunState:
@@ -160,15 +162,15 @@ class SideWork:
         self._each(lambda feed: feed.forward(steps))
 
     def _each(self, act: Callable[[Feed], None], then: str = "it is tried again") -> None:
-        """Warn of a failing tracker; it gets what it refused with the next steps."""
+        """Warn of a tracker that fails; it gets what it refused again with the next steps."""
         for name, feed in self._feeds.items():
             try:
                 act(feed)
-            except Exception as error:  # noqa: BLE001 - each raises errors of its own kind
+            except Exception as error:  # noqa: BLE001 - each tracker raises its own kinds of errors
                 self._warn(name, error, then)
 
     def _warn(self, what: str, error: Exception, then: str) -> None:
-        """Print a warning; a second one of the same is not printed."""
+        """Print a warning, unless the same warning has been printed before."""
         if (what, then) not in self._warned:
             said = " ".join(repr(error).split())[:_LONGEST_REASON]
             print(f"warning: {what}: {said}; the run continues, and {then}", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""Draw the page of a run in a terminal with rich: numbers, curves, where the time goes, ranks."""
+"""Draw a run as a page in a terminal, by rich: numbers, curves, where the time goes, ranks."""
 
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
@@ -15,13 +15,13 @@ from bertbench.run_files.json_files import thinned
 from bertbench.run_files.sample_counts import accuracy_curve
 
 _CURVE_LINES = 9
-_LABEL = 7  # letters of a label at the left of a curve
+_LABEL = 7  # characters of a label to the left of a curve
 _COLOURS = {"start-up": "magenta", "steps": "green", "waiting for data": "red", "evaluation": "cyan", "other": "yellow"}
 _TONES = {"success": "bold green", "running": "bold cyan", "aborted": "bold red", "interrupted": "bold yellow"}
 
 
 def terminal_page(state: RunState, run: FollowedRun, width: int) -> RenderableType:
-    """Return the page, for a terminal of `width` letters."""
+    """Return the page for a terminal that is `width` characters wide."""
     half = width // 2
     summary = Group(*_summary(state))
     return Group(
@@ -33,7 +33,7 @@ def terminal_page(state: RunState, run: FollowedRun, width: int) -> RenderableTy
 
 
 def _curves(state: RunState, run: FollowedRun, width: int) -> RenderableType:
-    """Return a panel of `width` letters for each curve that has points."""
+    """Return a panel, `width` characters wide, for each curve that has points."""
     losses = thinned([(float(step), row["loss"]) for step, row in run.rows.items() if "loss" in row])
     inside = width - 4
     curves = {
@@ -45,14 +45,14 @@ def _curves(state: RunState, run: FollowedRun, width: int) -> RenderableType:
         if lines:
             panels.append(Panel(Text("\n".join(lines)), title=title, title_align="left", width=width))
     if not panels:
-        return Text(" no step was recorded yet", style="dim")
+        return Text(" no step has been recorded yet", style="dim")
     grid = Table.grid()
     grid.add_row(*panels)
     return grid
 
 
 def plot(points: Sequence[tuple[float, float]], width: int, height: int, level: float | None = None) -> list[str]:
-    """Draw a `*` a point in `height` lines of `width` letters, y's ends at the left, with a dashed line at `level`."""
+    """Draw a `*` for each point, in `height` lines of `width` characters, with y labels and a dashed `level`."""
     if not points:
         return []
     heights = [y for _, y in points]

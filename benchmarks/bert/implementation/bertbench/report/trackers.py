@@ -1,7 +1,7 @@
 """Record a run in a tracker: TensorBoard, MLflow, or Weights & Biases without its server.
 
-Each tracker is a class here. It imports its library when it opens a record: every command's help lists the names, and
-none of these libraries is part of bertbench's installation.
+Each tracker is a class here. It imports its library only when it opens a record, because every command's help lists the
+names of trackers, and bertbench's installation includes none of these libraries.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class TrackedStep(NamedTuple):
-    """What was measured at a step, by name; when, in seconds since 1970."""
+    """The measurements at a step, by name, and their time in seconds since 1970."""
 
     step: int
     time_s: float
@@ -33,17 +33,17 @@ class TrackedStep(NamedTuple):
 
 
 class Tracker(Protocol):
-    """Where a run is recorded; it begins with what the run ran with, and holds nothing else of that run."""
+    """Records a run. A new record contains only the run's parameters; an earlier record of the run is replaced."""
 
     def record(self, steps: Sequence[TrackedStep]) -> None:
-        """Add what was measured at these steps, in their order."""
+        """Add the measurements at these steps, in order."""
 
     def close(self, status: str, summary: Mapping[str, float]) -> None:
-        """End the record with how the run ended, and its final numbers."""
+        """End the record with the way in which the run ended, and its final numbers."""
 
 
 class TensorBoard:
-    """Event files, written by TensorBoard's own writer: a folder a run."""
+    """Event files, written by TensorBoard's own writer; each run has a folder."""
 
     def __init__(self, run: FollowedRun, folder: Path) -> None:
         from tensorboard.summary.writer.event_file_writer import EventFileWriter  # noqa: PLC0415 - an extra
@@ -57,7 +57,7 @@ class TensorBoard:
         self._add_text("parameters", "\n".join(["| parameter | value |", "| --- | --- |", *rows]))
 
     def record(self, steps: Sequence[TrackedStep]) -> None:
-        """Add an event a step."""
+        """Add an event for each step."""
         from tensorboard.compat.proto.event_pb2 import Event  # noqa: PLC0415 - an extra
         from tensorboard.compat.proto.summary_pb2 import Summary  # noqa: PLC0415 - an extra
 
@@ -79,13 +79,13 @@ class TensorBoard:
 
 
 class MLflow:
-    """An experiment a system, a run a run; in the server of MLFLOW_TRACKING_URI, or in a file of the folder."""
+    """An experiment for each system, with a run for each run: on the server MLFLOW_TRACKING_URI, or in a local file."""
 
     _DATABASE = "mlflow.db"
     _LOG_TAG = "bertbench.log"
-    _MOST_PARAMETERS = 100  # of one request, by MLflow's limits
-    _MOST_METRICS = 1000  # of one request
-    _LONGEST_VALUE = 500  # letters, of the strictest of its stores
+    _MOST_PARAMETERS = 100  # in one request, by MLflow's limits
+    _MOST_METRICS = 1000  # in one request
+    _LONGEST_VALUE = 500  # characters, for the strictest of MLflow's stores
 
     def __init__(self, run: FollowedRun, folder: Path) -> None:
         from mlflow.entities import Param  # noqa: PLC0415 - an extra
@@ -95,7 +95,7 @@ class MLflow:
         if not uri:
             folder.mkdir(parents=True, exist_ok=True)
             uri = f"sqlite:///{(folder / self._DATABASE).resolve()}"
-            logging.getLogger("mlflow").setLevel(logging.WARNING)  # it announces each table of a new file
+            logging.getLogger("mlflow").setLevel(logging.WARNING)  # otherwise it announces each table of a new file
         self._client = MlflowClient(tracking_uri=uri)
         known = self._client.get_experiment_by_name(run.system)
         experiment = known.experiment_id if known else self._client.create_experiment(run.system)
@@ -110,7 +110,7 @@ class MLflow:
             self._client.log_batch(self._id, params=batch)
 
     def record(self, steps: Sequence[TrackedStep]) -> None:
-        """Add a metric a value."""
+        """Add a metric for each value."""
         from mlflow.entities import Metric  # noqa: PLC0415 - an extra
 
         metrics = []
@@ -130,7 +130,7 @@ class MLflow:
 
 
 class WandbOffline:
-    """Weights & Biases without its server: a folder a run, which `wandb sync` uploads where there is a network."""
+    """Weights & Biases without its server; each run has a folder, which `wandb sync` uploads later."""
 
     def __init__(self, run: FollowedRun, folder: Path) -> None:
         import wandb  # noqa: PLC0415 - an extra
@@ -154,7 +154,7 @@ class WandbOffline:
         )
 
     def record(self, steps: Sequence[TrackedStep]) -> None:
-        """Add a row of history a step."""
+        """Add a row of history for each step."""
         for step, time_s, values in steps:
             self._run.log({**values, "time_s": time_s}, step=step)
 
@@ -164,7 +164,7 @@ class WandbOffline:
 
         self._run.summary.update({"status": status, **summary})
         self._run.finish(exit_code=0 if status == "success" else 1)
-        wandb.teardown()  # waits until its service has written the file; finish does not
+        wandb.teardown()  # waits until W&B's service has written the file, which finish doesn't
 
 
 @dataclass(frozen=True)
@@ -172,11 +172,11 @@ class _Kind:
     """A kind of tracker."""
 
     begin: Callable[[FollowedRun, Path], Tracker]
-    """Begins the record of a run in a folder; an earlier record of its log is removed, or marked as deleted."""
+    """Begins the record of a run in a folder, and removes an earlier record of its log or marks it as deleted."""
     extra: str
-    """bertbench's extra that installs it; also its folder in the folder of runs."""
+    """The name of bertbench's extra that installs it, and of its folder in the folder of runs."""
     packages: tuple[str, ...]
-    """What the extra installs."""
+    """The packages that the extra installs."""
 
 
 _KINDS = {
@@ -185,35 +185,35 @@ _KINDS = {
     "wandb-offline": _Kind(WandbOffline, "wandb", ("wandb",)),
 }
 TRACKERS = tuple(_KINDS)
-"""Names of the trackers, as --track and --to take them."""
+"""The names of the trackers, for --track and --to."""
 
 
 def check_installed(names: Sequence[str]) -> None:
-    """Raise ConfigError if packages that one of `TRACKERS` needs are not installed."""
+    """Raise ConfigError if packages that one of these trackers needs aren't installed."""
     for name in names:
         check_packages(name, _KINDS[name].packages, _KINDS[name].extra)
 
 
 def check_packages(name: str, packages: Sequence[str], extra: str) -> None:
-    """Raise ConfigError if packages of an extra, which `name` needs, are not installed."""
+    """Raise ConfigError if packages of an extra that `name` needs aren't installed."""
     missing = [package for package in packages if importlib.util.find_spec(package) is None]
     if missing:
         raise ConfigError(
-            f"{name} needs {' and '.join(missing)}, which this Python doesn't have; install bertbench's extra "
+            f"{name} needs {' and '.join(missing)}, which isn't installed; install bertbench's extra "
             f"`{extra}`: pip install -e '.[{extra}]'"
         )
 
 
 def folder_of(name: str, runs: Path) -> Path:
-    """Return the folder that a tracker writes to by default, in the folder of runs."""
+    """Return a tracker's default folder in the folder of runs."""
     return runs / _KINDS[name].extra
 
 
 def open_tracker(name: str, run: FollowedRun, folder: Path) -> Tracker:
-    """Begin the record of a run by an installed tracker. Raises errors of the tracker's own kind."""
+    """Begin the record of a run in an installed tracker. Raises the tracker's own errors."""
     return _KINDS[name].begin(run, folder)
 
 
 def _batches(items: list[Any], most: int) -> list[list[Any]]:
-    """Return the items in lists of at most `most`."""
+    """Divide the items into lists of at most `most` items."""
     return [items[first : first + most] for first in range(0, len(items), most)]

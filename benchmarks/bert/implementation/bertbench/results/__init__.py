@@ -1,1 +1,1 @@
-"""Write what a run leaves: the MLPerf log, metrics, the files beside them, and the package made of them."""
+"""Write the files of a run: the MLPerf log, metrics, the files next to them, and packages of several runs."""

@@ -1,4 +1,4 @@
-"""What a run leaves behind: result_<n>.txt, and beside it a folder of the same name with what explains it."""
+"""Name and write the files of a run: result_<n>.txt, and a folder of the same name with files that explain it."""
 
 import json
 import shutil
@@ -18,21 +18,21 @@ from bertbench.run_files.formats import POWER, TIMELINE
 
 
 class ResultFiles:
-    """The log of one run, and the folder beside it: result_<n>/ next to result_<n>.txt, unless another is given."""
+    """The log of one run, result_<n>.txt, and its folder: result_<n>/ next to the log, unless another is given."""
 
     SNAPSHOTS = "snapshots"
 
     def __init__(self, log: Path, folder: Path | None = None) -> None:
         self.log = log
         self.folder = folder = folder or log.with_suffix("")
-        self.metrics = folder / "metrics.jsonl"  # one line a step
+        self.metrics = folder / "metrics.jsonl"  # one line for each step
         self.arithmetic = folder / "arithmetic.json"  # number format and library of the matrix products
-        self.timeline = folder / TIMELINE  # what the run did when, over all its attempts
-        self.power = folder / POWER  # what power meters read, a file a node
-        self.snapshots = folder / self.SNAPSHOTS  # a folder each
-        self.weights = folder / "weights.safetensors"  # the model as the run left it, once it has ended
-        self.vocabulary = folder / VOCAB_NAME  # the one that the model was trained with
-        self.lost = folder / "lost.txt"  # lines of the log that were cut when the run went on from before them
+        self.timeline = folder / TIMELINE  # activities with their times, over all attempts of the run
+        self.power = folder / POWER  # readings of power meters, one file for each node
+        self.snapshots = folder / self.SNAPSHOTS  # one folder for each snapshot
+        self.weights = folder / "weights.safetensors"  # the trained model, written when the run ends
+        self.vocabulary = folder / VOCAB_NAME  # the vocabulary that the model was trained with
+        self.lost = folder / "lost.txt"  # lines that were cut from the log because the run resumed before them
 
     def describe(
         self,
@@ -41,9 +41,9 @@ class ResultFiles:
         variables: Mapping[str, str] | None = None,
         vocabulary: Path | None = None,
     ) -> None:
-        """Write the resolved configuration, MLPerf's system description, what ran where, and the vocabulary.
+        """Write the resolved configuration, MLPerf's system description, run.json, and the vocabulary.
 
-        `variables` are the environment variables that the run honoured; `vocabulary` defaults to the dataset's.
+        `variables` are the environment variables that the run applied; `vocabulary` defaults to the dataset's.
 
         Raises RunError if the folder can't be written.
         """
@@ -59,21 +59,21 @@ class ResultFiles:
         self.write("run.json", {**origin, **provenance()})
 
     def write(self, name: str, content: object) -> None:
-        """Write a JSON file of the folder; raises RunError if it can't be written."""
+        """Write a JSON file into the folder. Raises RunError if it can't be written."""
         path = self.folder / name
         with _writing(path):
             path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
     def open_timeline(self) -> Timeline:
-        """Open the timeline, before rank 0 has made the folder; raises RunError as `describe` does."""
+        """Open the timeline, which may be before rank 0 has made the folder. Raises RunError as `describe` does."""
         with _writing(self.folder):
             self.folder.mkdir(exist_ok=True)
         return Timeline(self.timeline)
 
     def discard(self, again: bool = False) -> None:
-        """Remove the log and its folder: of a run that never started.
+        """Remove the log and the folder of a run that never started.
 
-        `again`: it restarts under its number, with an empty log and the timeline of its attempts so far.
+        If `again`, the run restarts under the same number, with an empty log and the timeline of its attempts so far.
         """
         timeline = self.timeline.read_bytes() if again and self.timeline.exists() else b""
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -85,7 +85,7 @@ class ResultFiles:
 
 
 def reserve_number(runs: Path, system: str, short: str | None = None) -> ResultFiles:
-    """Take the next free number under runs/<system>/bert, or under that of a short run; the log exists then, empty.
+    """Reserve the next free number in runs/<system>/bert, of result_<n>.txt or of a short run, by an empty log.
 
     Raises RunError if the folder can't be written.
     """
@@ -103,7 +103,7 @@ def reserve_number(runs: Path, system: str, short: str | None = None) -> ResultF
 
 @contextmanager
 def _writing(path: Path) -> Iterator[None]:
-    """Raise RunError if the body can't write `path`."""
+    """Raise RunError if the code in the context can't write `path`."""
     try:
         yield
     except OSError as error:

@@ -1,7 +1,7 @@
-"""Compute a step's FLOP/s: the model's operations over the step's time, for each device, and as a share of its peak.
+"""Compute a step's FLOP/s per device, and as a share of the device's peak: the model's operations over the step's time.
 
-model/shape.py says which operations count; machine/peak_rate.py what the peak is. MFU is model FLOP utilisation, HFU
-hardware FLOP utilisation, which also counts what recomputation repeats (arXiv 2205.05198, section 5).
+model/shape.py defines which operations count, machine/peak_rate.py defines the peak. MFU is model FLOP utilisation. HFU
+is hardware FLOP utilisation, which also counts operations that recomputation repeats (arXiv 2205.05198, section 5).
 """
 
 from dataclasses import dataclass
@@ -11,19 +11,19 @@ from bertbench.machine.peak_rate import PeakRate
 from bertbench.model.shape import BatchCounts, FlopTerms
 
 FlopFields = dict[str, float | None]
-"""Fields of a line of metrics.jsonl."""
+"""Fields of a line in metrics.jsonl."""
 
 
 @dataclass(frozen=True)
 class FlopRate:
-    """What turns a step's tokens and time into FLOP/s."""
+    """Turns a step's tokens and time into FLOP/s."""
 
     terms: FlopTerms
     recomputes: bool
     """Whether layers compute their forward pass twice."""
     devices: int
     peak_tflops: float | None
-    """Of one device; None where it isn't known."""
+    """The peak of one device; None if unknown."""
 
     @classmethod
     def of(cls, system: System, peak: PeakRate) -> "FlopRate":
@@ -32,9 +32,9 @@ class FlopRate:
         return cls(terms, system.parallel.recompute, system.world_size, peak.tflops)
 
     def fields(self, counts: BatchCounts, step_ms: float) -> FlopFields:
-        """Return the rates of a step; `mfu` is None where the peak isn't known.
+        """Return the rates of a step; `mfu` is None if the peak is unknown.
 
-        The fields that start with `hardware`, and `hfu`, are those of a run that recomputes.
+        Only a run with recomputation has `hfu` and the fields that start with `hardware`.
         """
         model_flop = self.terms.training(counts)
         rates = self._rates("tflops_per_device", "mfu", model_flop, step_ms)

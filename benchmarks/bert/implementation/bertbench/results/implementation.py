@@ -1,7 +1,7 @@
-"""implementations/<system>/ of a package: the files with which anyone makes a system's runs again.
+"""Write implementations/<system>/ of a package: the files with which anyone can repeat a system's runs.
 
 <system>_bertbench.json   the system, its origin, and the resolved configuration of the runs
-<system>.json             that configuration as a system file, which the packaged run_and_time.sh takes
+<system>.json             that configuration as a system file, an argument of the packaged run_and_time.sh
 README.md, setup.sh, init_datasets.sh, run_and_time.sh
 """
 
@@ -14,7 +14,7 @@ from bertbench.config.partial import without_unknown
 from bertbench.config.settings import Settings
 
 NAME = "bertbench"
-"""Of the implementation: its sources stand beside the systems' folders under this name."""
+"""The name of the implementation, and of the folder of its sources next to the systems' folders."""
 
 _HEAD = """#!/usr/bin/env bash
 # {purpose}
@@ -27,7 +27,7 @@ _SETUP = """# Needs Python 3.11 or newer and a package index. In a container ins
 make -C "$sources" VENV=.venv .venv/.run-ready
 """
 
-# The sources' own environment if setup.sh made one, else what Python finds: a container has all that a run needs.
+# Use the environment of the sources if setup.sh made one. Otherwise use python3: a container has all that a run needs.
 _ENVIRONMENT = """export PYTHONPATH="$sources/benchmarks/bert/implementation:$sources"
 python="$sources/.venv/bin/python"
 [[ -x "$python" ]] || python=python3
@@ -54,13 +54,13 @@ _README = """# {system}, BERT, {division} division
 
 {description}
 
-The logs of ten runs, each with a seed of its own, are in `results/{system}/bert`. `{system}_{name}.json` has their
-configuration, seeds and commits, and the commit of the sources in `../{name}`; `{system}.json` is their system file.
+The logs of ten runs, each with its own seed, are in `results/{system}/bert`. `{system}_{name}.json` has their
+configuration, seeds and commits, and the commit of the sources in `../{name}`. `{system}.json` is their system file.
 
 ```
-./setup.sh                        # an environment in ../{name}/.venv; or build the image of ../{name}/Dockerfile
-./init_datasets.sh                # the data{where}
-./run_and_time.sh --runs 10       # LOGDIR says where results go; --seed N makes one run again
+./setup.sh                        # makes an environment in ../{name}/.venv; or build the image of ../{name}/Dockerfile
+./init_datasets.sh                # makes the data{where}
+./run_and_time.sh --runs 10       # LOGDIR says where results go; --seed N repeats one run
 ```
 """
 
@@ -75,7 +75,7 @@ def write_folder(
 ) -> None:
     """Write the folder of a system from its runs' configuration, description and origins (run.json).
 
-    `sources` is the commit of the packaged sources, where it is known.
+    `sources` is the commit of the packaged sources, if known.
     """
     content = {
         "submitter": description["submitter"],
@@ -98,7 +98,7 @@ def write_folder(
         ("setup.sh", "Makes the environment that the runs need, in the sources' .venv.", _SETUP),
         (
             "init_datasets.sh",
-            "Makes the runs' data, and the weights that they start from.",
+            "Makes the data of the runs, and the weights from which they start.",
             _ENVIRONMENT + (_MLPERF_DATA if words["where"] else _OWN_DATA),
         ),
         ("run_and_time.sh", "Makes one timed run, or --runs of them.", _ENVIRONMENT + _RUN),
@@ -109,7 +109,7 @@ def write_folder(
 
 
 def _words(content: dict[str, Any], machine: str) -> dict[str, Any]:
-    """Return what the templates take."""
+    """Return the values that the templates need."""
     config = content["configuration"]
     data = config["data"]
     return content | {

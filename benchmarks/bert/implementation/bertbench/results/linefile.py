@@ -1,4 +1,4 @@
-"""A file that grows by whole lines: what doesn't fit on the disk isn't half there."""
+"""Append whole lines to a file: a line that doesn't fit on the disk isn't written at all."""
 
 import os
 from pathlib import Path
@@ -8,7 +8,7 @@ from bertbench.common.errors import RunError, system_reason
 
 
 class LineFile:
-    """Appends text to a file, each time at once and whole, or not at all; without a path it writes nothing."""
+    """Appends text to a file, immediately and either completely or not at all; without a path, it writes nothing."""
 
     def __init__(self, path: Path | None) -> None:
         """Raise RunError if the file can't be opened."""
@@ -19,10 +19,10 @@ class LineFile:
             raise self._refused(error) from error
 
     def append(self, lines: str) -> None:
-        """Add text that ends with a line's end; raises RunError, and leaves the file as it was, if it doesn't fit."""
+        """Append text that ends with a newline. If it doesn't fit, raise RunError and leave the file unchanged."""
         data, written = lines.encode(), 0
         try:
-            while written < len(data):  # after a write that is cut short, the next says why: a full disk, `ulimit -f`
+            while written < len(data):  # a write that follows a short one raises the reason: full disk, `ulimit -f`
                 written += os.write(self._handle, data[written:])
         except OSError as error:
             if written:

@@ -1,11 +1,11 @@
-"""metrics.jsonl: one line a step with loss, learning rate, gradient norm, share clipped, times, FLOP/s and balance.
+"""Write metrics.jsonl: for each step loss, learning rate, gradient norm, share clipped, times, FLOP/s and balance.
 
 The last line of each flush also has every rank's time by phase (`ranks_ms`), from which stragglers are found.
 
-What a step reports stays on the device until `flush`, where one all-reduce brings the ranks' parts together. On a GPU
-that happens at evaluations only, so nothing waits for the device in between; on a CPU it happens every step, or every
-few steps where `sync` spares a slow link. Where ranks train alone, the gradient norm is rank 0's own. A step that
-loss scaling skipped has no gradient norm: null.
+The numbers of a step stay on the device until `flush`, where one all-reduce combines the ranks' parts. On a GPU this
+happens only at evaluations, so nothing waits for the device in between. On a CPU it happens in every step, or every few
+steps if `sync` reduces traffic on a slow link. If ranks train independently, the gradient norm is that of rank 0. If
+loss scaling skipped a step, its gradient norm is null.
 """
 
 import json
@@ -31,20 +31,20 @@ from bertbench.results.pipeline_timeline import bubble_of_phases
 from bertbench.results.timeline import Timeline
 
 SKIPPED = "samples_skipped"
-"""Key of the log's event that counts the samples of a step that were left out."""
+"""Key of the log's event that counts the samples left out of a step."""
 
 
 class StepReport(NamedTuple):
     """Numbers of one step; tensors are on the device."""
 
     loss: Tensor
-    """This rank's share: those of all ranks add up to the loss."""
+    """This rank's share; the shares of all ranks add up to the loss."""
     norm: Tensor
     """Norm of the reduced gradient, before `clip.mode: after` clips it; not finite if the step was skipped."""
     rate: Scalar
     """The learning rate."""
     clipped: Tensor
-    """Share of this rank's clipping decisions, one or one a bucket, that made something smaller."""
+    """The share of this rank's clipping decisions (one, or one for each bucket) that reduced a norm."""
     loss_scale: Tensor | None
     """The factor on the loss in this step; None without loss scaling."""
 
@@ -60,7 +60,7 @@ class _TakenStep(NamedTuple):
 class Metrics:
     """Collects steps; rank 0 writes them.
 
-    `remedy` is what to do about a loss that isn't finite; on a CPU, `every` steps are written at a time.
+    `remedy` tells the user what to do about a loss that isn't finite. On a CPU, `every` steps are written at a time.
     """
 
     def __init__(
@@ -80,26 +80,26 @@ class Metrics:
         self._steps: list[_TakenStep] = []
         self.last_loss = math.nan
         self.flop_rate: FlopRate | None = None
-        """Turns a step's tokens and time into FLOP/s; None where they aren't counted."""
+        """Turns a step's tokens and time into FLOP/s; None if they aren't counted."""
         self.layout: Layout | None = None
-        """How a pipeline is split, for its bubble; None without one."""
+        """The layout of a pipeline, to compute its bubble; None without a pipeline."""
         self.last_flops: FlopFields = {}
         """FLOP/s of the last step that was written."""
         self.phases = PhaseClock(world.device)
-        """This rank's time by phase, of the steps it takes while these metrics are open."""
+        """This rank's time by phase, for the steps taken while these metrics are open."""
         self._clocked = clocked(self.phases)
         self._before_ms = torch.zeros(len(PHASES), dtype=torch.float64)
         self._timed_steps: int | None = None
 
     def record(self, step: int, samples: int, report: StepReport, step_ms: float, loaded: LoadedStep) -> None:
-        """One step; raises RunError as `flush` does."""
+        """Record one step; raises RunError as `flush` does."""
         self.timeline.waited_s += loaded.wait_ms / 1e3
-        if self._timed_steps is None:  # warm-up, and a first step that waits for the first samples
+        if self._timed_steps is None:  # excludes the warm-up, and the first step, which waits for the first samples
             self.phases.discard()
             self._timed_steps = 0
         else:
             self._timed_steps += 1
-        without_tensors = loaded._replace(parts=[])  # which would wait on the device for the flush
+        without_tensors = loaded._replace(parts=[])  # otherwise they would stay on the device until the flush
         self._steps.append(_TakenStep(step, samples, report, step_ms, without_tensors))
         if self._world.device.type == "cpu" and step % self._every == 0:
             self.flush()
@@ -107,8 +107,8 @@ class Metrics:
     def flush(self) -> None:
         """Write the steps recorded since the last flush; every rank must call it after the same step.
 
-        Raises RunError on all ranks if a loss or a gradient is not finite, naming the ranks where the loss was not;
-        on rank 0 if the file can't be written.
+        Raises RunError on all ranks if a loss or gradient isn't finite, and names the ranks whose loss isn't. Raises
+        RunError on rank 0 if the file can't be written.
         """
         steps, self._steps = self._steps, []
         if not steps:
@@ -160,14 +160,14 @@ class Metrics:
             raise RunError(fault)
 
     def _phase_fields(self, ranks_ms: Tensor) -> dict[str, Any]:
-        """Return the ranks' times, [ranks, phases], and the bubble of a pipeline."""
+        """Return the fields for the ranks' times, [ranks, phases], and for the bubble of a pipeline."""
         bubble = None if self.layout is None else bubble_of_phases(ranks_ms, self.layout)
         return _by_phase(ranks_ms) | ({} if bubble is None else {"bubble": round(bubble, 6)})
 
     def _own_times(self) -> Tensor:
-        """Return milliseconds a step since the last flush: [ranks, phases], zero but for this rank's row.
+        """Return milliseconds per step since the last flush: [ranks, phases], zero except for this rank's row.
 
-        No row before the second step.
+        There are no rows before the second step.
         """
         if not self._timed_steps:
             return torch.zeros(0, len(PHASES))
@@ -178,16 +178,16 @@ class Metrics:
         return times
 
     def _on_gpu_ms(self, times: Tensor) -> float | None:
-        """Return the mean time of the steps since the last flush by a GPU's events; None on a CPU, or if unknown.
+        """Return the mean time of the steps since the last flush, by the GPU's events; None on a CPU, or if unknown.
 
-        The host's clock would show how fast it launches kernels, which can be many steps ahead of the GPU.
+        The host's clock would show how fast the host launches kernels; the host can be many steps ahead of the GPU.
         """
         if self._world.device.type == "cpu" or not len(times):
             return None
         return float(times[self._world.rank].sum())
 
     def _fault(self, taken: _TakenStep, loss: float) -> str:
-        """Return a step's problem, the same on all ranks; each rank reports whether its own loss is finite."""
+        """Return a message about a step's problem, the same on all ranks. Each says whether its own loss is finite."""
         problem_by_rank = self._world.from_all("" if taken.report.loss.isfinite() else "not finite")
         ranks = [rank for rank, answer in enumerate(problem_by_rank) if answer]
         where = f" on {ranks_text(ranks, self._world.size)}" if ranks else ", but its gradient is not finite"
@@ -203,7 +203,7 @@ class Metrics:
 
 
 def _by_phase(ranks_ms: Tensor) -> dict[str, dict[str, list[float]]]:
-    """Return a list by rank for each phase, rounded to 0.01 ms, of [ranks, phases]."""
+    """Return, for each phase, the list of all ranks' times, rounded to 0.01 ms, given [ranks, phases]."""
     by_phase = {}
     for phase, ms_of_ranks in zip(PHASES, ranks_ms.T.tolist(), strict=True):
         by_phase[phase] = [round(ms, 2) for ms in ms_of_ranks]
@@ -211,10 +211,10 @@ def _by_phase(ranks_ms: Tensor) -> dict[str, dict[str, list[float]]]:
 
 
 def _read(values: list[Any]) -> list[Any]:
-    """Values of one kind, tensors brought to the host at once."""
+    """Return the values as numbers; all tensors are copied to the host at once."""
     return torch.stack(values).tolist() if isinstance(values[0], Tensor) else values
 
 
 def _digits(value: float) -> float:
-    """Nine significant digits: what a 32-bit float holds, exactly."""
+    """Round to nine significant digits, which represent any 32-bit float exactly."""
     return float(f"{value:.9g}")

@@ -1,6 +1,6 @@
-"""MLPerf events through the official mllog, as context managers that refuse an illegal order.
+"""Log MLPerf events by the official mllog, through context managers that refuse an illegal order.
 
-What is on the clock is visible by indentation: `with clock.init()` is untimed, `with clock.run()` is timed.
+The indentation shows what is timed: `with clock.init()` is untimed, `with clock.run()` is timed.
 Key names and metadata: MLPerf Training rules and the official checker's ruleset 5.0.0.
 """
 
@@ -26,15 +26,15 @@ from bertbench.results.timeline import Timeline
 from bertbench.run_files.formats import EVALUATION, STARTUP_KEY
 
 INTERRUPTED = "interrupted"
-"""In the metadata of run_stop: the run was interrupted and may be resumed."""
+"""Key in the metadata of run_stop of a run that was interrupted and may be resumed."""
 NOT_A_RESULT = "not_a_result"
-"""Key of the event of a run that was made to look inside; its value says how."""
-# Frames between mllog and the line of ours that an event is about.
+"""Key of the event of a run that can't be a result; its value says why, such as smoke or profile."""
+# Stack frames between mllog and the line of our code that logs the event.
 _STACK_OFFSET = 2
 
 
 class _Lines(logging.Logger):
-    """A logger of whole lines that raises; logging's own prints a traceback on a full disk and continues."""
+    """Logs whole lines, and raises an error if it can't. logging's own class prints a traceback and continues."""
 
     def __init__(self, file: LineFile) -> None:
         super().__init__("mlperf")
@@ -46,7 +46,7 @@ class _Lines(logging.Logger):
 
 
 class MlperfLog(LineFile):
-    """Writes MLPerf lines to one file, each at once; without a file (rank > 0) it writes nothing.
+    """Writes MLPerf lines to one file, each immediately; without a file (rank > 0), it writes nothing.
 
     Every method raises RunError if the file can't be written.
     """
@@ -71,7 +71,7 @@ class MlperfLog(LineFile):
 
 
 class Run:
-    """The timed part: training and evaluation in turn, and how it ended."""
+    """The timed part of a run: alternating training and evaluation, and how it ended."""
 
     def __init__(self, log: MlperfLog, evaluations: Iterable[tuple[int, float]], timeline: Timeline) -> None:
         self._log = log
@@ -79,19 +79,19 @@ class Run:
         self.status = constants.ABORTED
         self.reason: str | None = None
         self.evaluations = list(evaluations)
-        """Training samples and accuracy of each."""
+        """Training samples and accuracy of each evaluation."""
         self.samples = self.evaluations[-1][0] if self.evaluations else 0
 
     @property
     def accuracy(self) -> float:
-        """What the last evaluation found; 0 before the first."""
+        """Return the accuracy of the last evaluation; 0 before the first."""
         return self.evaluations[-1][1] if self.evaluations else 0.0
 
     @contextmanager
     def training(self, first_sample: int, samples: int, begun: bool = False) -> Iterator[None]:
-        """Log the training between two evaluations: `samples` more after `first_sample`.
+        """Log the training between two evaluations: `samples` samples, starting at `first_sample`.
 
-        `begun`: the log already has its start, because the run is resumed.
+        If `begun`, the log already contains its start, because the run was resumed.
         """
         metadata = {constants.FIRST_EPOCH_NUM: first_sample}
         if not begun:
@@ -102,7 +102,7 @@ class Run:
 
     @contextmanager
     def evaluation(self) -> Iterator[None]:
-        """Log an evaluation of what was trained so far; the body calls `measured`."""
+        """Log an evaluation of the training so far; the code in the context calls `measured`."""
         metadata = {constants.EPOCH_NUM: self.samples}
         self._log.start(constants.EVAL_START, metadata)
         with self._timeline.interrupted_by(EVALUATION):
@@ -110,7 +110,7 @@ class Run:
         self._log.end(constants.EVAL_STOP, metadata)
 
     def measured(self, accuracy: float) -> None:
-        """Log the accuracy that the evaluation in progress found."""
+        """Log the accuracy of the current evaluation."""
         self.evaluations.append((self.samples, accuracy))
         self._log.point(constants.EVAL_ACCURACY, accuracy, {constants.EPOCH_NUM: self.samples})
 
@@ -119,16 +119,16 @@ class Run:
         self.status, self.reason = constants.SUCCESS, None
 
     def aborted(self, reason: str) -> None:
-        """Log that the run ends without having reached the target."""
+        """Log that the run ends without reaching the target."""
         self.status, self.reason = constants.ABORTED, reason
 
 
 @dataclass
 class Clock:
-    """Initialisation, then the run: in this order and once each.
+    """Times initialisation and then the run, in this order and once each.
 
-    `resumed`: the clock of a resumed run is already running and includes initialisation; neither starts here.
-    `not_a_result` labels a run that can't be one: its log says so, and never ends with success.
+    If `resumed`, the clock is already running and includes initialisation, so neither starts here. `not_a_result` is
+    the reason why a run can't be a result, such as `smoke`: its log says so, and never ends with success.
     """
 
     log: MlperfLog
@@ -143,7 +143,7 @@ class Clock:
 
     @contextmanager
     def init(self) -> Iterator[None]:
-        """Untimed; raises RunError if it takes longer than the division allows."""
+        """Log the initialisation, which isn't timed. Raises RunError if it takes longer than the division allows."""
         assert not self._initialized, "a run is initialised once"
         self.startup.mark("files")
         if self.resumed:
@@ -159,8 +159,8 @@ class Clock:
         if minutes > self.init_limit_minutes:
             piece, seconds = max(self.startup.seconds().items(), key=lambda item: item[1])
             raise RunError(
-                f"initialisation took {minutes:.1f} min, the division allows {self.init_limit_minutes}; the longest "
-                f"piece of start-up was {piece}, {seconds:.0f} s (docs/running.md): shorten it"
+                f"initialisation took {minutes:.1f} min, but the division allows {self.init_limit_minutes} min; "
+                f"shorten its longest part, {piece}, which took {seconds:.0f} s (docs/running.md)"
             )
         self.log.end(constants.INIT_STOP)
         self._initialized = True
@@ -184,7 +184,7 @@ class Clock:
         stopping = threading.Lock()
 
         def stop() -> None:
-            if not stopping.acquire(blocking=False):  # the watchdog or this thread: the log ends once
+            if not stopping.acquire(blocking=False):  # the watchdog and this thread may both call it; the log ends once
                 return
             self.log.point(constants.TRAIN_SAMPLES, run.samples)
             self.log.point(constants.EVAL_SAMPLES, evaluation_samples)
@@ -202,7 +202,7 @@ class Clock:
                 yield run
                 if self.not_a_result:
                     run.aborted(f"--{self.not_a_result} takes a few steps: no result")
-            except BaseException as error:  # also Ctrl+C: the log gets its end, then the error is raised again
+            except BaseException as error:  # including Ctrl+C: end the log, then raise the error again
                 self.world.failure.begin()
                 ending[INTERRUPTED] = True  # first: a signal may end the next line
                 run.aborted(self.world.account_for_failure(error))

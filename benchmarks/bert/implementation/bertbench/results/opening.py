@@ -1,4 +1,4 @@
-"""The log, the metrics and the clock that every run, of pre-training or fine-tuning, begins with."""
+"""Open the log, the metrics and the clock, with which every run of pre-training or fine-tuning begins."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,9 +22,9 @@ def open_run(
     not_a_result: str | None = None,
     remedy: str = "lower optimizer.learning_rate or lengthen schedule.warmup_steps",
 ) -> Iterator[tuple[MlperfLog, Metrics, Clock]]:
-    """Open a run's log and metrics, and close them on any exit; `files` is None on ranks other than 0: they write none.
+    """Open a run's log and metrics, and close them on any exit. On ranks other than 0, `files` is None.
 
-    `remedy` is what to do about a loss that isn't finite. Raises RunError if a file can't be written.
+    `remedy` tells the user what to do about a loss that isn't finite. Raises RunError if a file can't be written.
     """
     with (
         MlperfLog(files.log if files else None) as log,

@@ -1,11 +1,11 @@
-"""Build MLPerf's submission tree from results and our sources: judged to pass, or nothing is left.
+"""Build MLPerf's submission tree from results and our sources. If the judge fails it, nothing is written.
 
-systems/<system>.json                                   what the runs wrote of their machine, with the submitter
+systems/<system>.json                                   the description that runs wrote of their machine, with submitter
 results/<system>/bert/result_<n>.txt                    the logs, unchanged
-results/<system>/bert/power/                            what power meters read in the runs, if they did
+results/<system>/bert/power/                            readings of power meters during the runs, if there are any
 benchmarks/bert/implementations/bertbench/              the sources, with the Dockerfile
 benchmarks/bert/implementations/bertbench/measured/     configuration and origin of every run
-benchmarks/bert/implementations/<system>/               what makes the runs again (results/implementation.py)
+benchmarks/bert/implementations/<system>/               the files that repeat the runs (results/implementation.py)
 """
 
 import json
@@ -41,11 +41,11 @@ _LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info")
 def build(
     out: Path, submitter: str, systems: Sequence[str], results: Path, ruleset: str, allow_dirty: bool
 ) -> "PackageJudgement":
-    """Fill the folder `out`, which is empty or not there yet, and return the verdict on it: pass.
+    """Fill the folder `out`, which must be empty or missing, and return the judge's verdict on it: pass.
 
-    Raises PackageError if results are missing, if their judgement fails (RefusedPackageError), if `out` can't be
-    written, or, without `allow_dirty`, if the sources or those of a run have changes that no commit holds. Raises
-    CannotJudge if a result_<n>.txt is no log: the judge would take it for the one run that may fail.
+    Raises PackageError if results are missing, if the judge fails them (RefusedPackageError), if `out` can't be
+    written, or, without `allow_dirty`, if the sources or the code of a run had uncommitted changes. Raises CannotJudge
+    if a result_<n>.txt isn't a log, because the judge would count it as the one run that may fail.
     """
     out = out.resolve()
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
@@ -75,7 +75,7 @@ def build(
                 raise RefusedPackageError(f"the judge fails the package, so nothing was written:\n{text}")
     except OSError as error:
         raise PackageError(
-            f"{out}: cannot be made ({error.filename or out}: {system_reason(error)}); fix that, or name another --out"
+            f"{out}: can't be written ({error.filename or out}: {system_reason(error)}); fix it, or name another --out"
         ) from error
     return judge_package(out, ruleset)
 
@@ -91,7 +91,7 @@ def _logs(results: Path, system: str) -> list[Path]:
 
 
 def _shared(logs: Sequence[Path], name: str) -> dict[str, Any]:
-    """Return the content of a file beside the logs that all runs share: configuration or description."""
+    """Return the content of a file that must be the same for all runs: their configuration or system description."""
     first, *others = [log.with_suffix("") / name for log in logs]
     content = _read(first)
     for other in others:
@@ -101,23 +101,23 @@ def _shared(logs: Sequence[Path], name: str) -> dict[str, Any]:
 
 
 def _require_commits(found: Mapping[str, Sequence[Path]]) -> None:
-    """Raise PackageError where the code of the sources, or of a run by its log, stands in no commit."""
+    """Raise PackageError if the sources, or the code of a run according to its log, had uncommitted changes."""
     remedy = "commit and run again, or package it as it is with --allow-dirty"
     if changed := uncommitted(_SOURCES):
-        raise PackageError(f"{REPOSITORY}: found changes in {', '.join(changed[:5])}, expected none; {remedy}")
+        raise PackageError(f"{REPOSITORY}: found uncommitted changes in {', '.join(changed[:5])}; {remedy}")
     for log in chain(*found.values()):
         run = log.with_suffix("") / "run.json"
         if _read(run).get("tree_dirty"):
-            raise PackageError(f"{run}: this run's code had changes that no commit holds; {remedy}")
+            raise PackageError(f"{run}: the code of this run had uncommitted changes; {remedy}")
 
 
 def _read(path: Path) -> dict[str, Any]:
-    return read_object(path, PackageError, "keep the folder that a run left beside its log as it is")
+    return read_object(path, PackageError, "don't change the folder that a run wrote next to its log")
 
 
 def _copy_sources(folder: Path) -> None:
     if REPOSITORY is None:
-        raise PackageError(f"found no sources beside {PACKAGE}; call the bertbench of a clone of the repository")
+        raise PackageError(f"found no sources next to {PACKAGE}; call the bertbench of a clone of the repository")
     folder.mkdir(parents=True)
     for name in _SOURCES:
         source = REPOSITORY / name

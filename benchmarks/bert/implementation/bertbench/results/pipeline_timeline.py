@@ -1,7 +1,8 @@
 """Write a pipeline's timeline: pipeline.json for the report's chart, and trace.json for Perfetto (ui.perfetto.dev).
 
-Bubble is the share of a pipeline's time that its ranks wait for other stages: from the first stage's first pass of a
-step to its last, which no other rank exceeds. docs/parallelism.md has the definition and the formula.
+The bubble is the share of a pipeline's time in which its ranks wait for other stages. That time is from the first
+stage's first pass in a step to its last pass; no rank is busy outside it. docs/parallelism.md has the definition and
+the formula.
 """
 
 import json
@@ -26,13 +27,13 @@ PIPELINE_FILE = "pipeline.json"
 TRACE_FILE = "trace.json"
 _PASSES = ("forward", "backward")
 _CLOCK_ROUNDS = 5
-_PROCESS = 1_000_000  # its number in a trace: above all real ones
+_PROCESS = 1_000_000  # the pipeline's process number in a trace, above all real ones
 Spans = list[list[StageSpan]]
-"""By rank of the pipeline."""
+"""The spans of each rank of the pipeline."""
 
 
 def bubble_of_phases(ranks_ms: Tensor, layout: Layout) -> float | None:
-    """Return the bubble of steps whose time by phase is known, [ranks, phases]; None where no pass was timed."""
+    """Return the bubble of steps, given their time by phase, [ranks, phases]; None if no pass was timed."""
     by_phase = dict(zip(PHASES, ranks_ms.T, strict=True))
     passes_ms = by_phase[FORWARD] + by_phase[BACKWARD]
     first_stage = [rank for rank in range(layout.ranks) if layout.coordinate(rank).pipeline == 0]
@@ -41,14 +42,14 @@ def bubble_of_phases(ranks_ms: Tensor, layout: Layout) -> float | None:
 
 
 def bubble_of_spans(spans: Spans) -> float | None:
-    """Return the bubble of the recorded steps; None without any."""
+    """Return the bubble of the recorded steps; None if there are none."""
     total_s = seconds_of_steps(spans)
     busy_s = sum(span.ended - span.began for of_rank in spans for span in of_rank if span.kind in _PASSES)
     return 1 - busy_s / (len(spans) * total_s) if total_s else None
 
 
 def seconds_of_steps(spans: Spans) -> float:
-    """Return the seconds from the first pass to the last of each recorded step, in all."""
+    """Return the seconds from the first to the last pass of a step, summed over the recorded steps."""
     passes = [span for of_rank in spans for span in of_rank if span.kind in _PASSES]
     total_s = 0.0
     for step in {span.step for span in passes}:
@@ -58,7 +59,7 @@ def seconds_of_steps(spans: Spans) -> float:
 
 
 def write_pipeline_timeline(own: list[StageSpan], system: System, world: World, files: ResultFiles | None) -> None:
-    """Write what the ranks of the first pipeline recorded; nothing of a run of fewer steps than that. Collective."""
+    """Write what the ranks of the first pipeline recorded; nothing if the run had too few steps. Collective."""
     layout = system.layout
     offset_s = _clock_offset(world)
     moved = [span._replace(began=span.began - offset_s, ended=span.ended - offset_s) for span in own]
@@ -84,7 +85,7 @@ def add_to_trace(trace: Path, folder: Path) -> None:
 
 
 def _clock_offset(world: World) -> float:
-    """Return how much later this rank's clock is than rank 0's; processes of one machine have one clock. Collective."""
+    """Return by how much this rank's clock is ahead of rank 0's; on one machine, the clock is the same. Collective."""
     if world.ranks.local_size == world.size:
         return 0.0
     offsets = []
@@ -103,7 +104,7 @@ class PipelineTimeline:
     layout: Layout
     microbatches: int
     unix_s: float
-    """Seconds since 1970 when the clock of the spans was 0."""
+    """The time at which the clock of the spans was 0, in seconds since 1970."""
 
     def record(self) -> dict[str, Any]:
         """Return the content of pipeline.json; times are in milliseconds from the first span."""
@@ -126,7 +127,7 @@ class PipelineTimeline:
 
     @classmethod
     def of_record(cls, content: dict[str, Any]) -> "PipelineTimeline":
-        """Read what `record` gives."""
+        """Read the output of `record`."""
         spans: Spans = [[] for _ in range(content["pipeline"])]
         for rank, kind, step, stage, microbatch, began_ms, ended_ms in content["spans"]:
             spans[rank].append(StageSpan(kind, step, stage, microbatch, began_ms / 1e3, ended_ms / 1e3))
@@ -135,7 +136,7 @@ class PipelineTimeline:
 
     @property
     def by_formula(self) -> float:
-        """Return the bubble of equal stages."""
+        """Return the bubble that equal stages would have."""
         return bubble_share(self.layout.pipeline, self.microbatches, self.layout.virtual_stages)
 
     @property
@@ -143,9 +144,9 @@ class PipelineTimeline:
         return min(span.began for of_rank in self.spans for span in of_rank)
 
     def trace_events(self, begin_us: float = 0.0) -> Iterator[dict[str, Any]]:
-        """Yield the events of Chrome's Trace Event Format; the first span begins at `begin_us` microseconds.
+        """Yield the events in Chrome's Trace Event Format; the first span begins at `begin_us` microseconds.
 
-        A rank has a track of its passes and waits, and one of its messages.
+        Each rank has one track for its passes and waits, and one for its messages.
         """
         yield _named("process_name", 0, f"pipeline of {self.layout.pipeline} ranks")
         for rank, of_rank in enumerate(self.spans):
@@ -169,7 +170,7 @@ class PipelineTimeline:
         }
 
     def _arrival(self, span: StageSpan) -> float:
-        """Return the end of a span; of a send, when the other rank uses the message."""
+        """Return the end of a span; for a send, the time when the other rank uses the message."""
         if not span.kind.startswith("send"):
             return span.ended
         direction = span.kind.removeprefix("send ")
@@ -180,7 +181,7 @@ class PipelineTimeline:
 
 
 def waits(of_rank: Sequence[StageSpan]) -> Iterator[StageSpan]:
-    """Yield the time between a rank's passes of each step; microbatch and stage are those of the pass that follows."""
+    """Yield the waits between a rank's passes in each step; microbatch and stage are those of the next pass."""
     passes = sorted((span for span in of_rank if span.kind in _PASSES), key=lambda span: span.began)
     for before, after in pairwise(passes):
         if before.step == after.step and after.began > before.ended:

@@ -1,6 +1,6 @@
-"""Power beside a run, and in a package: one sampling process a node, and MLPerf's files of what it read.
+"""Measure power during a run by one sampling process on each node, and write MLPerf's power files for a package.
 
-The timed run knows nothing of it: the processes start before initialisation and end after the run.
+The timed run isn't involved: the processes start before initialisation and end after the run.
 """
 
 import json
@@ -27,14 +27,14 @@ from compliance.read.record import RECORD_TOKEN
 from compliance.read.run import RunFacts
 
 _START_UP_S = 60
-_END_S = 20  # the last reading has several attempts
+_END_S = 20  # long enough for several attempts at the last reading
 
 
 @contextmanager
 def power_sampled(system: System, world: World, files: ResultFiles | None) -> Iterator[None]:
-    """Sample the power of every node during the body, where the system asks for it; all ranks must enter it.
+    """Sample the power of every node within the context, if the system asks for it; all ranks must enter it.
 
-    A node without a meter warns, and its run continues.
+    A node without a meter prints a warning, and the run continues.
     """
     if not system.power.measure:
         yield
@@ -49,14 +49,14 @@ def power_sampled(system: System, world: World, files: ResultFiles | None) -> It
     command = [sys.executable, "-P", "-m", sampler.__name__, str(file), str(system.power.hz), str(os.getpid())]
     try:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    except OSError as error:  # no memory or process left
+    except OSError as error:  # no memory, or no more processes allowed
         _warn(f"the sampling process can't start ({system_reason(error)})")
         yield
         return
     with process:
         assert process.stdout is not None
         answered = select.select([process.stdout], [], [], _START_UP_S)[0]
-        answer = process.stdout.readline().strip() if answered else f"{file}: no reading came within {_START_UP_S} s"
+        answer = process.stdout.readline().strip() if answered else f"{file}: there was no reading for {_START_UP_S} s"
         if answer != sampler.READY:
             _warn(answer or f"{file}: the sampling process ended")
         try:
@@ -65,7 +65,7 @@ def power_sampled(system: System, world: World, files: ResultFiles | None) -> It
             process.terminate()
             try:
                 process.wait(_END_S)
-            except subprocess.TimeoutExpired:  # a meter hangs: the run's result doesn't wait for it
+            except subprocess.TimeoutExpired:  # a meter hangs, but the run's result doesn't wait for it
                 process.kill()
 
 
@@ -74,7 +74,7 @@ def _warn(reason: str) -> None:
 
 
 def write_power(logs: Sequence[Path], results: Path, config: Mapping[str, Any]) -> None:
-    """Write results/power/ of the runs as MLPerf has it, and what was measured; nothing where no power was sampled."""
+    """Write results/power/ in MLPerf's form, and a description of the measurement; nothing if no power was sampled."""
     measured = {log: node_readings(log) for log in logs}
     if not any(measured.values()):
         return
@@ -112,12 +112,12 @@ def _line(time_ms: float, kind: str, key: str, value: float | None, **metadata: 
 
 
 def _side(node: NodeReadings) -> str:
-    """Where the meter is: IPMI reads what the power supply takes in, the others what comes out of it."""
+    """Return on which side of the power supply the meters are: IPMI reads its input, the others read its output."""
     return "AC" if IPMI in node.meters else "DC"
 
 
 def _description(runs: Sequence[Sequence[NodeReadings]], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Describe what was measured, how and how far, for a reader of the files."""
+    """Describe what was measured and how, for readers of the files."""
     measured = [node for run in runs for node in run]
     sides = sorted({_side(node) for node in measured})
     return {

@@ -1,4 +1,4 @@
-"""`train --profile`: profile a few steady steps by torch, write the trace and where its time goes."""
+"""Profile a few steady steps by torch, for `train --profile`; write the trace and a table of where time goes."""
 
 import json
 import os
@@ -18,11 +18,11 @@ PROFILED_STEPS = _WAIT + _WARM_UP + _ACTIVE
 
 
 class Profiler:
-    """Profile steps PROFILED_STEPS - 5 to the last on every rank; if off, do nothing."""
+    """Profiles the steps from PROFILED_STEPS - 5 to the last, on every rank; does nothing if off."""
 
     def __init__(self, world: World, on: bool) -> None:
         if on:
-            os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's tracer prints four lines a rank otherwise
+            os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # otherwise torch's tracer prints four lines on each rank
         self._cuda = world.device.type == "cuda"
         activities = [ProfilerActivity.CPU]
         if self._cuda:
@@ -37,12 +37,12 @@ class Profiler:
             return
         self._steps += 1
         if self._cuda and self._steps in (_WAIT + _WARM_UP, PROFILED_STEPS):
-            torch.cuda.synchronize()  # keep other steps' device work out of the counted ones
+            torch.cuda.synchronize()  # so that the counted steps don't include device work of other steps
         self._profile.step()
 
     def write(self, folder: Path) -> str:
         """Write trace.json and profile.json into a folder; return the table."""
-        from bertbench.results.step_trace import step_table, where  # noqa: PLC0415 - of no other run
+        from bertbench.results.step_trace import step_table, where  # noqa: PLC0415 - only profiled runs need it
 
         assert self._profile is not None
         trace = folder / TRACE_FILE

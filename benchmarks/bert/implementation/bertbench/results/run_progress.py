@@ -1,4 +1,4 @@
-"""Progress of a timed run for people: steps, rate, MFU, loss, accuracy. Never part of an MLPerf log."""
+"""Show the progress of a timed run: steps, rate, MFU, loss, accuracy. None of it goes into an MLPerf log."""
 
 import math
 import time
@@ -10,7 +10,7 @@ from bertbench.results.flop_rate import FlopFields
 
 
 class RunProgress(Progress):
-    """Progress of a timed run: steps, samples/s, MFU, loss, last accuracy, time to the next evaluation."""
+    """Shows a timed run's steps, samples/s, MFU, loss, last accuracy, and time to the next evaluation."""
 
     def __init__(self, system: System, enabled: bool) -> None:
         super().__init__(enabled)
@@ -22,10 +22,10 @@ class RunProgress(Progress):
         self._first_step = 0
 
     def trained(self, step: int, next_evaluation: int, loss: float, flops: FlopFields) -> None:
-        """After `step` steps; the next evaluation follows step `next_evaluation`; `flops` are of the last step."""
+        """Show progress after `step` steps; the next evaluation follows `next_evaluation`; `flops` of the last step."""
         if not self._enabled:
             return
-        if self._began is None:  # count from the first step's end, to exclude start-up
+        if self._began is None:  # count from the end of the first step, to exclude start-up
             self._began, self._first_step = time.monotonic(), step
             return
         loss_text = "" if math.isnan(loss) else f"loss {loss:#.4g}  "  # a GPU's is not read before the first evaluation
@@ -39,20 +39,20 @@ class RunProgress(Progress):
         )
 
     def evaluated(self, samples: int, accuracy: float) -> None:
-        """After an evaluation."""
+        """Show the result of an evaluation."""
         self._accuracy = accuracy_text(accuracy, self._target)
         self.message(f"after {samples:,} samples: accuracy {self._accuracy} (target {self._target})")
         self._began = None
 
 
 def _utilisation_text(flops: FlopFields) -> str:
-    """Return the share of the devices' peak, if it is known; a GPU's comes with evaluations."""
+    """Return the share of the devices' peak, if known; on a GPU it is known at evaluations."""
     mfu = flops.get("mfu")
     return "" if mfu is None else f" MFU {mfu:.0%}"
 
 
 def _speed_text(samples_per_s: float) -> str:
-    """Return a speed; from a million on in millions, because a terminal's line has no room for more digits."""
+    """Return a speed as text; from a million on in millions, because a terminal's line has no room for more digits."""
     if samples_per_s >= 1e6:
         return f"{samples_per_s / 1e6:.1f}M samples/s"
     return f"{samples_per_s:,.0f} samples/s"

@@ -19,25 +19,25 @@ class StepDescription:
     clip: ClipMode
     compression: Compression
     bucket_elements: tuple[int, ...]
-    """Elements of each bucket, in the order of reduction."""
+    """The number of elements in each bucket, in the order of reduction."""
     bytes_per_step: int
-    """Bytes that one rank contributes."""
+    """Bytes of gradients that one rank contributes to the sums of a step."""
     model_arithmetic: str
     optimizer_arithmetic: str
     sync: str = "every_step"
-    """`sync.method`; with local updates, `bytes_per_step` is a step's share of the outer step."""
+    """The value of `sync.method`; with local updates, `bytes_per_step` is a step's share of the outer step."""
 
     clip_limit: float | None = None
-    """Largest norm of what is clipped at once, a bucket's in mode `bucket`; None if nothing is clipped."""
+    """The largest norm after clipping, of a bucket in mode `bucket`, else of a gradient; None if nothing is clipped."""
     clip_divisor: int = 1
-    """Number by whose root `clip.max_norm` is divided for it."""
+    """The number by whose square root `clip.max_norm` was divided to get `clip_limit`."""
     clipped_parts: int = 1
-    """Parts of a rank's batch that are clipped one by one; 1 if their sum is."""
+    """How many parts of a rank's batch are clipped separately; 1 if their sum is clipped."""
     transport: str = "collectives"
-    """`collectives` of torch, or `shared memory` of ranks on one machine."""
+    """`collectives` for torch's, or `shared memory` for ranks on one machine."""
 
     def text(self) -> str:
-        """Return what a reader of the output needs of it, in lines; communication.json has the rest."""
+        """Return the lines for the run's output; communication.json has all details."""
         buckets, mebibytes = len(self.bucket_elements), GRADIENT_BYTES * sum(self.bucket_elements) / 2**20
         ways = [name for name in (self.sync, self.compression) if name not in ("every_step", "none")]
         return (
@@ -57,10 +57,10 @@ class StepDescription:
         }
 
     def _clipping(self) -> str:
-        """Return how gradients are clipped in words, with a bucket's limit."""
+        """Return a text that says how gradients are clipped, with a bucket's limit."""
         words = _CLIPPED[self.clip]
         if self.clip == "bucket":
             words += f", each bucket to a norm of {self.clip_limit:.3g}"
         if self.clipped_parts > 1:
-            words += f", each of {self.clipped_parts} parts by itself"
+            words += f", each of {self.clipped_parts} parts separately"
         return words

@@ -1,8 +1,8 @@
-"""Tabulate where the time of a step goes, from a trace of a few steady ones (`train --profile`).
+"""Tabulate where the time of a step goes, from a trace of a few steady steps (`train --profile`).
 
-A trace is in Chrome's Trace Event Format, as torch writes it: `ts` and `dur` in microseconds, `cat` cpu_op,
-user_annotation (ours, and torch's ProfilerStep#n) or, on a GPU, kernel and gpu_mem*; GPU events carry the `External id`
-of the operator that launched them. Each moment of a step counts once.
+torch writes traces in Chrome's Trace Event Format: `ts` and `dur` are in microseconds; `cat` is cpu_op, user_annotation
+(ours, and torch's ProfilerStep#n) or, on a GPU, kernel or gpu_mem*. GPU events have the `External id` of the operator
+that launched them. Each moment of a step counts once.
 """
 
 from collections import defaultdict
@@ -23,7 +23,7 @@ Event = dict[str, Any]
 
 
 class Interval(NamedTuple):
-    """A part of a step and when it ran, in microseconds."""
+    """A part of a step and the time at which it ran, in microseconds."""
 
     start: float
     end: float
@@ -31,14 +31,14 @@ class Interval(NamedTuple):
 
     @classmethod
     def of(cls, span: Event, part: str) -> "Interval":
-        """Return the time of an event as that of a part."""
+        """Return the time of an event, as an interval of a part."""
         return cls(span["ts"], _end(span), part)
 
 
 def where(events: Iterable[Event]) -> dict[str, float]:
-    """Return the milliseconds of a step by phase, the longest first; they add up to a step.
+    """Return the milliseconds that each phase takes in a step, the longest first; they add up to a step.
 
-    With a GPU in the trace the table divides the GPU's time, idle time included.
+    If the trace contains a GPU, the time that is divided is the GPU's, including its idle time.
     """
     spans = [event for event in events if event.get("ph") == "X" and "dur" in event]
     host = [span for span in spans if span.get("cat") in ("cpu_op", "user_annotation")]
@@ -46,14 +46,14 @@ def where(events: Iterable[Event]) -> dict[str, float]:
     main = steps[0]["tid"]
     ours = [Interval.of(span, span["name"]) for span in host if span["tid"] == main]
     phases = [interval for interval in ours if interval.part in _PHASES]
-    phases.sort(key=lambda phase: (phase.start, -phase.end))  # outer ones first
-    stage_waits = [interval for interval in ours if interval.part == STAGE_WAIT]  # the passes lie within
+    phases.sort(key=lambda phase: (phase.start, -phase.end))  # outer phases first
+    stage_waits = [interval for interval in ours if interval.part == STAGE_WAIT]  # they contain the passes
     kernels = [span for span in spans if span.get("cat") in _ON_DEVICE]
     if kernels:
         first_ts = min(step["ts"] for step in steps)
         last_ts = max(map(_end, steps))
         on_device = list(_on_device(kernels, host, main, phases))
-        sums = [interval for interval in on_device if interval.part == ALL_REDUCE]  # count only where nothing else runs
+        sums = [interval for interval in on_device if interval.part == ALL_REDUCE]  # counted only if nothing else runs
         computing = [interval for interval in on_device if interval.part != ALL_REDUCE]
         data_waits = [phase for phase in phases if phase.part == DATA_WAIT]
         layers = [*stage_waits, *data_waits, *sums, *computing]
@@ -75,7 +75,7 @@ def _phase_at(time: float, phases: list[Interval]) -> str:
 
 
 def _on_device(kernels: list[Event], host: list[Event], main: int, phases: list[Interval]) -> Iterator[Interval]:
-    """Yield a GPU's kernels, in the phase whose operator launched them."""
+    """Yield a GPU's kernels, as intervals of the phase in which they were launched."""
     asked_by = {span["args"]["External id"]: span for span in host if "External id" in span.get("args", {})}
     for kernel in kernels:
         asked = asked_by.get(kernel.get("args", {}).get("External id"))
@@ -91,7 +91,7 @@ def _on_device(kernels: list[Event], host: list[Event], main: int, phases: list[
 
 
 def _lengths(layers: list[Interval]) -> dict[str, float]:
-    """Return the length of each part; each moment belongs to the last interval that has it."""
+    """Return the length of each part; each moment belongs to the last interval that contains it."""
     times = np.unique([(interval.start, interval.end) for interval in layers])
     parts = np.full(len(times), "", object)
     for start, end, part in layers:
@@ -105,7 +105,7 @@ def _lengths(layers: list[Interval]) -> dict[str, float]:
 
 
 def step_table(ms_by_part: dict[str, float], steps: int) -> str:
-    """Return the milliseconds of a step by activity, a mean of `steps`, as text."""
+    """Return a table of the milliseconds of a step by activity, the mean over `steps` steps."""
     step_ms = sum(ms_by_part.values())
     with_sum = ms_by_part | {"one step": step_ms}
     rows = [[part, f"{ms:.2f}", f"{ms / step_ms:.1%}"] for part, ms in with_sum.items()]

@@ -1,7 +1,7 @@
-"""What a run logs of itself before its clock starts: who submits what, and everything that decides its legality.
+"""Log, before the clock starts, who submits what, and everything that decides whether a run is legal.
 
-Names are those of mlperf-logging or of published logs; ours begin with bertbench_ and official checkers ignore them
-(docs/compliance.md lists them).
+Names are those of mlperf-logging or of published logs. Our own names begin with bertbench_, and official checkers
+ignore them (docs/compliance.md lists them).
 """
 
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ from bertbench.results.mlperf_log import MlperfLog
 
 
 def log_submission(log: MlperfLog, system: System, seed: int) -> None:
-    """Log everything that decides what a run is, and whether its division allows it, before the clock starts."""
+    """Log, before the clock starts, everything that defines a run and decides whether its division allows it."""
     hardware = system.hardware
     submission = {
         constants.SUBMISSION_BENCHMARK: constants.BERT,
@@ -41,11 +41,11 @@ _LOGGED_STATUS: dict[Status, str] = {
     "Research, Development, or Internal (RDI)": constants.RESEARCH,
     "Preview": "preview",
 }
-"""A log's words for the words of a system description: rulesets up to 4.0.0 check them."""
+"""A log's value for each value in a system description; rulesets up to 4.0.0 check it."""
 
 
 def _hyperparameters(system: System) -> dict[str, Any]:
-    """Return hyper-parameters under MLPerf's names, or those of published logs."""
+    """Return hyper-parameters under MLPerf's names, or the names in published logs."""
     optimizer = system.optimizer
     schedule = system.learning_rate
     data = data_folder(system.data.path)
@@ -75,7 +75,7 @@ def _hyperparameters(system: System) -> dict[str, Any]:
 
 
 def _choices(system: System) -> dict[str, Any]:
-    """Return what decides legality and has no name in MLPerf's logs, under ours: checkers ignore these keys."""
+    """Return, under our own names, what decides legality but has no name in MLPerf's logs; checkers ignore the keys."""
     model = asdict(system.model.shape())
     sizes = ("vocab_size", "hidden_size", "layers", "attention_heads", "feed_forward_size", "max_positions")
     optimizer = system.optimizer
@@ -111,7 +111,7 @@ def _choices(system: System) -> dict[str, Any]:
 def log_samples_by_stratum(log: MlperfLog, planner: Planner, steps: int) -> None:
     """Log how many samples of each stratum of length the ranks have drawn in `steps` steps, if they draw by strata.
 
-    The metadata says how many samples of each the dataset has, and how many passes over them the drawn ones make.
+    The metadata says how many samples of each stratum the dataset has, and how many passes over it were drawn.
     """
     if planner.balance.method not in STRATIFIED:
         return
@@ -127,6 +127,6 @@ def log_samples_by_stratum(log: MlperfLog, planner: Planner, steps: int) -> None
 
 
 def log_weights(log: MlperfLog, tensors: Iterable[str]) -> None:
-    """Log each tensor that came from a checkpoint; rulesets 1.1 to 2.1 ask for these."""
+    """Log each tensor that was read from a checkpoint; rulesets 1.1 to 2.1 require this."""
     for name in tensors:
         log.point(constants.WEIGHTS_INITIALIZATION, metadata={"tensor": name})

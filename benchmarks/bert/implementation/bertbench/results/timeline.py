@@ -1,7 +1,7 @@
 """Write a run's activities with their start times, for the ledger of its wall clock; format: run_files/formats.py.
 
-Rank 0 writes at most two records a snapshot or an evaluation; its launcher, where one holds it, when attempts begin and
-end.
+Rank 0 writes at most two records for each snapshot or evaluation. Its launcher, if it has one, records when attempts
+begin and end.
 """
 
 import json
@@ -19,27 +19,30 @@ from bertbench.results.linefile import LineFile
 from bertbench.run_files.formats import COMPILE, IDLE, QUEUED, START_UP, TRAINING
 
 SUBMITTED = "BERTBENCH_SUBMITTED"
-"""Variable in which run.sub says when the job was submitted: seconds since 1970; of its first run only."""
+"""Variable in which run.sub passes the time of the job's submission to the first run; in seconds since 1970."""
 JOB_STARTED = "BERTBENCH_JOB_STARTED"
 """Variable in which run.sub passes the start of the job's allocation to the first run that it starts or resumes."""
 
 
 class Timeline(LineFile):
-    """A line a record; without a file (rank > 0) it writes nothing.
+    """Writes one line for each record; without a file (rank > 0), it writes nothing.
 
-    Raises RunError if the file can't be opened. A record that can't be written later is left out: it only serves
-    reports, so the first such is a warning.
+    Raises RunError if the file can't be opened. A record that can't be written later is left out, because records only
+    serve reports; the first such record causes a warning.
     """
 
     def __init__(self, path: Path | None) -> None:
         super().__init__(path)
         self._empty = path is not None and path.stat().st_size == 0
         self.waited_s = 0.0
-        """Seconds of training in which rank 0 waited for samples."""
+        """Seconds for which rank 0 waited for samples during training."""
         self._warned = False
 
     def attempt(self, again: bool = False) -> None:
-        """Ranks are started: now if `again` by the same launcher, or when that began, or their job's allocation."""
+        """Record that ranks are started: now, if the same launcher starts them `again`.
+
+        Otherwise the time is that at which the launcher, or the job's allocation, began.
+        """
         if again:
             return self.begin(START_UP)
         began = float(os.environ.get(LAUNCHED, process_started()))
@@ -50,7 +53,7 @@ class Timeline(LineFile):
         return self.begin(START_UP, at=float(allocated), was=QUEUED)
 
     def ready(self, startup: Startup) -> None:
-        """Record which part of the start-up was warm-up, in which all compiles, and training from now on."""
+        """Record which part of the start-up was warm-up, which includes compilation; training begins now."""
         model, warm_up = startup.ended("model"), startup.ended("warm-up")
         if model and warm_up:
             self.begin(COMPILE, at=model)
@@ -59,13 +62,13 @@ class Timeline(LineFile):
 
     @contextmanager
     def interrupted_by(self, doing: str, **more: Any) -> Iterator[None]:
-        """In the body the run does something else than to train."""
+        """Record that, within the context, the run does something other than training."""
         self.begin(doing, **more)
         yield
         self.begin(TRAINING)
 
     def ended(self, **more: Any) -> None:
-        """Nothing is done from now on, for this attempt is over."""
+        """Record that this attempt has ended and nothing is done from now on."""
         self.begin(IDLE, **more)
 
     def resumed(self, step: int, sign: float | None) -> None:
@@ -73,7 +76,7 @@ class Timeline(LineFile):
         self._record({"time": time.time(), "resumed": step, "sign": sign})
 
     def begin(self, doing: str, at: float | None = None, **more: Any) -> None:
-        """From `at`, or now, the run does that."""
+        """Record what the run does from `at`, or from now on."""
         waited = {"waited_s": round(self.waited_s, 6)} if self.waited_s else {}
         self._record({"time": time.time() if at is None else at, "doing": doing, **waited, **more})
 

@@ -1,1 +1,1 @@
-"""Read what a run left behind: its metrics, settings, energy and samples, and the judge's verdict on its log."""
+"""Read the files of a finished or running run: its metrics, settings, energy, samples, and the judge's verdict."""

@@ -1,7 +1,8 @@
 """Compute the energy of runs from sampled power: result_<n>/power/node_<k>.jsonl, written by results/power.py.
 
-Energy follows MLPerf: each reading holds since the one before, from the last reading before run_start to the first
-after run_stop, scaled to the time to train. Meters of processors and GPUs leave out the rest of a node.
+Energy is computed as MLPerf does. Each reading covers the time since the previous one. The readings from the last one
+before run_start to the first one after run_stop are added up and scaled to the time to train. Meters of processors and
+GPUs don't include the rest of a node.
 """
 
 from bisect import bisect_left, bisect_right
@@ -24,9 +25,9 @@ class NodeReadings:
     host: str
     meters: list[str]
     readings: list[tuple[float, float]]
-    """Time in ms since 1970 and watts, in order of time."""
+    """Times in ms since 1970 with watts, in order of time."""
     missed: int = 0
-    """Readings that failed; the energy of their time is that of the readings around them."""
+    """The number of failed readings; their energy is estimated from the readings around them."""
 
     def around(self, facts: RunFacts, efficiency: float) -> Readings:
         """Return the timed run's readings, from the last before run_start to the first after run_stop."""
@@ -41,7 +42,7 @@ class NodeReadings:
 
 
 def node_readings(log: Path) -> list[NodeReadings]:
-    """Return the readings of each node of a run, by number; none if no power was sampled."""
+    """Return the readings of each node of a run, in the order of node numbers; none if no power was sampled."""
     files = (log.with_suffix("") / POWER).glob("node_*.jsonl")
     by_number = sorted(files, key=lambda file: (len(file.name), file.name))
     return [_read(file) for file in by_number]
@@ -82,7 +83,7 @@ def _read(file: Path) -> NodeReadings:
         watts = number(line.get("watts"))
         if "missed" in line:
             missed += 1
-        elif time_ms is not None and watts is not None and watts > 0:  # no running node draws nothing
+        elif time_ms is not None and watts is not None and watts > 0:  # every running node draws power
             readings.append((time_ms, watts))
         elif isinstance(line.get("meters"), list):
             host = str(line.get("node"))

@@ -1,4 +1,4 @@
-"""Read a run's FLOP/s from the files beside its log: of metrics.jsonl by step, and the peak that MFU is a share of."""
+"""Read a run's FLOP/s from the files next to its log: the rate of each step (metrics.jsonl), and the peak for MFU."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,21 +12,21 @@ from compliance.read.run import number
 
 @dataclass(frozen=True)
 class RunFlops:
-    """A run's FLOP/s over the time of all its steps, of the model without padding; None where not known."""
+    """A run's FLOP/s over the time of all its steps, for the model without padding; None if unknown."""
 
     tflops_per_device: float | None
-    """10^12 operations a second of one device, on a CPU of one rank."""
+    """10^12 operations a second on one device; on a CPU, of one rank."""
     mfu: float | None
-    """Model FLOP utilisation: its share of the device's peak."""
+    """Model FLOP utilisation: the rate's share of the device's peak."""
     hfu: float | None
-    """The same with what recomputation repeats; None in runs that don't recompute."""
+    """The same, including operations that recomputation repeats; None in runs that don't recompute."""
     peak_tflops: float | None
     peak_source: str | None
-    """Where the peak comes from, or why there is none."""
+    """The source of the peak, or the reason why there is none."""
     number_format: str | None
 
     def text(self) -> str:
-        """Return the rates in a sentence; empty if the run has none."""
+        """Return a sentence with the rates; empty if the run has none."""
         if self.tflops_per_device is None:
             return ""
         rate = f"FLOP/s: {self.tflops_per_device:.3g} TFLOP/s per device"
@@ -52,7 +52,7 @@ def flops_of(log: Path) -> RunFlops:
 
 
 def mean_flop_rates(runs: Sequence[RunFlops]) -> RunFlops:
-    """Return the mean rates of runs on devices of one peak."""
+    """Return the mean rates of runs on devices with the same peak."""
     return replace(
         runs[0],
         tflops_per_device=_mean([run.tflops_per_device for run in runs]),

@@ -1,13 +1,14 @@
-"""Names that the writers of a run's files share with their readers. Loads neither torch nor the judge.
+"""Define names that the writers of a run's files share with their readers. This loads neither torch nor the judge.
 
-timeline.jsonl: what the run did and since when, over all its attempts; one record a line, never cut.
+timeline.jsonl says what the run did from which time on, over all its attempts; each line is a record, and none is ever
+removed:
 
 `{"time": SECONDS SINCE 1970, "doing": NAME}`
-    The run does NAME from then on. `waited_s`: rank 0's waits for samples since its start. `step`: steps taken when a
-    snapshot's copy began. `was` queued: before it, the job was in a queue unless another record says otherwise.
-    `status`: of a finished run.
+    The run does NAME from then on. `waited_s`: for how long rank 0 has waited for samples since it started. `step`: the
+    steps taken when the copy for a snapshot began. `was` queued: before this, the job was in a queue, unless another
+    record says otherwise. `status`: how a finished run ended.
 `{"time": ..., "resumed": STEP, "sign": SECONDS SINCE 1970}`
-    Work after the snapshot of that step is lost. `sign`: the last sign of life, if known.
+    The run resumed from the snapshot of that step, so later work is lost. `sign`: the last heartbeat, if known.
 """
 
 TIMELINE = "timeline.jsonl"
@@ -21,9 +22,9 @@ WAITING = "waiting"
 LOST = "lost work"
 IDLE = "idle"
 BUCKETS = (QUEUED, START_UP, COMPILE, TRAINING, EVALUATION, SNAPSHOT, WAITING, LOST, IDLE)
-"""Parts of a run's wall clock; docs/reliability.md defines them."""
+"""The parts of a run's wall-clock time; docs/reliability.md defines them."""
 
 STARTUP_KEY = "startup"
-"""Key of a log's event that tells where the time before run_start went."""
+"""Key of the log's event that says where the time before run_start went."""
 POWER = "power"
-"""Folder of what power meters read, in a run's folder."""
+"""The folder, in a run's folder, of power meters' readings."""

@@ -1,4 +1,4 @@
-"""Read the JSON files that stand next to a run's log: a file may be missing, cut off by a kill, or hostile.
+"""Read the JSON files next to a run's log. A file may be missing, truncated because the run was killed, or malicious.
 
 The files of `result_3.txt` are in the folder `result_3`.
 """
@@ -14,14 +14,14 @@ from typing import Any
 from compliance.read.run import number
 from compliance.read.source import CannotJudge, read_plain
 
-_LARGEST_OBJECT = 1 << 20  # bytes of a file that holds one object
-_LARGEST_RECORD = 256 << 20  # bytes of a file of lines
+_LARGEST_OBJECT = 1 << 20  # bytes of a file with one object
+_LARGEST_RECORD = 256 << 20  # bytes of a file with an object in each line
 _MOST_POINTS = 200
 Points = list[tuple[float, float]]
 
 
 def read_json(log: Path, name: str) -> dict[str, Any]:
-    """Return the JSON object in a file of a log's folder; empty if there is none."""
+    """Return the JSON object in a file in a log's folder; an empty one if there is none."""
     try:
         return json_object(read_plain(log.with_suffix("") / name, _LARGEST_OBJECT))
     except CannotJudge:
@@ -29,7 +29,7 @@ def read_json(log: Path, name: str) -> dict[str, Any]:
 
 
 def json_lines(file: Path) -> Iterator[dict[str, Any]]:
-    """Yield the JSON objects in a file of at most 256 MiB, one a line; lines cut off by a kill are skipped."""
+    """Yield the JSON object of each line in a file of at most 256 MiB; skip truncated lines."""
     with suppress(CannotJudge):
         for line in read_plain(file, _LARGEST_RECORD).splitlines():
             if content := json_object(line):
@@ -37,7 +37,7 @@ def json_lines(file: Path) -> Iterator[dict[str, Any]]:
 
 
 def json_object(text: bytes) -> dict[str, Any]:
-    """Return the JSON object in a text; empty without one."""
+    """Return the JSON object in a text; an empty one if there is none."""
     try:
         content = json.loads(text)
     except (ValueError, RecursionError):
@@ -51,7 +51,7 @@ def metric_rows(log: Path) -> Iterator[dict[str, Any]]:
 
 
 def metric_curve(log: Path, field: str) -> Points:
-    """Return (step, value) of each step in a log's metrics.jsonl that has the field."""
+    """Return (step, value) for each step in a log's metrics.jsonl that has the field."""
     points = []
     for row in metric_rows(log):
         step = number(row.get("step"))
@@ -62,7 +62,7 @@ def metric_curve(log: Path, field: str) -> Points:
 
 
 def thinned(points: Points) -> Points:
-    """Return means over neighbouring points, few enough to draw, each at its last point's step."""
+    """Return means over neighbouring points, few enough to draw; each is at the step of its last point."""
     stride = max(1, math.ceil(len(points) / _MOST_POINTS))
     means = []
     for start in range(0, len(points), stride):

@@ -1,7 +1,7 @@
-"""Divide a run's wall clock, from submission to end, over restarts and requeues: goodput.
+"""Divide a run's wall-clock time, from submission to end, across restarts and requeues, to compute goodput.
 
-Reads timeline.jsonl (run_files/formats.py). Its records divide the time into stretches; work that a resumption
-discarded becomes lost work, and the buckets of all stretches add up to the whole by construction.
+The source is timeline.jsonl (run_files/formats.py). Its records divide the time into stretches. Work that was discarded
+when a run resumed becomes lost work. By construction, the buckets of all stretches add up to the whole time.
 """
 
 from collections.abc import Iterator
@@ -14,17 +14,17 @@ from bertbench.run_files.json_files import json_lines
 from compliance.read.run import number
 
 _RECORDED = tuple(bucket for bucket in BUCKETS if bucket not in (WAITING, LOST))
-"""Activities that a timeline names; waiting and lost work follow from its other fields."""
+"""The activities that a timeline names; waiting and lost work are computed from its other fields."""
 _WORK = (TRAINING, EVALUATION, SNAPSHOT)
 
 
 @dataclass(frozen=True)
 class _Begun:
-    """An activity whose end is not read yet."""
+    """An activity whose end hasn't been read yet."""
 
     doing: str
     time_s: float
-    """Since 1970."""
+    """Seconds since 1970."""
     step: int | None
     """The step whose snapshot is taken."""
 
@@ -39,15 +39,15 @@ class _Stretch:
     step: int | None
     """The step whose snapshot was taken."""
     waited_s: float
-    """Seconds of it spent waiting for samples."""
+    """How many of its seconds were spent waiting for samples."""
     cut: bool
-    """Whether no record gives its end, because a queue followed."""
+    """Whether its end is unknown, because the job was queued again."""
 
 
 def ledger(log: Path) -> dict[str, float] | None:
-    """Return the seconds of each bucket, by name, that make up the run's wall clock so far.
+    """Return the seconds in each bucket, by name; together they are the run's wall-clock time so far.
 
-    None if the run has no timeline.
+    Return None if the run has no timeline.
     """
     stretches = _stretches(log.with_suffix("") / TIMELINE)
     if not stretches:
@@ -62,17 +62,17 @@ def ledger(log: Path) -> dict[str, float] | None:
 
 
 def _stretches(path: Path) -> list[_Stretch]:
-    """Return the stretches between the valid records, without what resumptions discarded."""
+    """Return the stretches between the valid records; work that was discarded when the run resumed is lost work."""
     stretches: list[_Stretch] = []
     begun: _Begun | None = None
-    waited_s = 0.0  # of the records so far
+    waited_s = 0.0  # in the records so far
     for record in _valid_records(path):
         if "resumed" in record:
             stretches = _with_lost_work(stretches, record["resumed"], number(record.get("sign")))
             continue
         time_s = record["time"]
         if begun:
-            time_s = max(time_s, begun.time_s)  # another machine's clock may be behind
+            time_s = max(time_s, begun.time_s)  # the clock of another machine may be behind
             total_waited_s = number(record.get("waited_s")) or 0.0
             queue_followed = record.get("was") == QUEUED
             was_idle = begun.doing == IDLE
@@ -101,12 +101,12 @@ def _valid_records(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _with_lost_work(stretches: list[_Stretch], step: int, sign: float | None) -> list[_Stretch]:
-    """Return stretches where work after a step's snapshot, or after the start, is lost work.
+    """Return stretches in which work after a step's snapshot, or after the start, is lost work.
 
-    The last work counts up to `sign`, the run's last sign of life; the time after it was spent idle or in a queue.
+    The last work counts up to `sign`, the run's last heartbeat; after that the run was idle or in a queue.
     """
     snapshots = [place for place, stretch in enumerate(stretches) if stretch.step == step]
-    if step and not snapshots:  # the run is older than its timeline
+    if step and not snapshots:  # the run began before timelines existed
         return stretches
     kept = snapshots[-1] + 1 if snapshots else 0
     last_work = max((place for place, stretch in enumerate(stretches) if stretch.doing in _WORK), default=-1)
@@ -122,7 +122,7 @@ def _with_lost_work(stretches: list[_Stretch], step: int, sign: float | None) ->
 
 
 def _end_of_last_work(work: _Stretch, sign: float | None) -> float:
-    """Return when the last work ended: at the last sign of life if it is known, else by the records."""
+    """Return when the last work ended: at the last heartbeat if that is known, otherwise according to the records."""
     if sign is not None and work.began < sign < work.ended:
         return sign
-    return work.began if work.cut else work.ended  # no record says how long a stretch went on before its queue
+    return work.began if work.cut else work.ended  # no record says how long work continued before the queue

@@ -1,6 +1,7 @@
-"""Read from a log where a run's time went: the pieces of its start-up, its evaluations.
+"""Read from a log where a run's time went: into the parts of start-up, and into evaluations.
 
-bertbench logs the pieces, from launch to first step, as event `startup`; anybody's logs give the rest.
+bertbench logs the parts of start-up, from launch to first step, as the event `startup`. Everything else is in any
+MLPerf log.
 """
 
 import math
@@ -10,15 +11,16 @@ from bertbench.run_files.formats import STARTUP_KEY
 from compliance.read.run import RunFacts, number
 
 UNTIMED = ("launcher", "imports", "meeting", "files", "caches", "data", "model", "warm-up", "rest", "waiting")
-"""From launch to run_start, in this order; docs/running.md explains each."""
+"""The parts from launch to run_start, in this order; docs/running.md explains each."""
 TIMED = ("plan", "shards", "first batch", "first step")
-"""From run_start to the end of the first step."""
+"""The parts from run_start to the end of the first step."""
 
 
 def startup(facts: RunFacts) -> dict[str, dict[str, float]] | None:
-    """Return the seconds of start-up's pieces that the log gives, or None without any on the clock.
+    """Return the seconds of each part of start-up in the log; None if the log has no timed parts.
 
-    `untimed_s` and `timed_s` are the logging rank's, `slowest_s` each piece's slowest rank's.
+    `untimed_s` and `timed_s` are those of the rank that writes the log; `slowest_s` is, for each part, that of the
+    slowest rank.
     """
     event = facts.first(STARTUP_KEY)
     if event is None:
@@ -32,7 +34,7 @@ def startup(facts: RunFacts) -> dict[str, dict[str, float]] | None:
 
 
 def startup_s(facts: RunFacts) -> float | None:
-    """Return the seconds from run_start to the start of the first step, or else to the first block."""
+    """Return the seconds from run_start to the start of the first step or, if unknown, to the first block."""
     pieces = startup(facts)
     if pieces is not None:
         before_first_step = [seconds for piece, seconds in pieces["timed_s"].items() if piece != TIMED[-1]]
@@ -59,7 +61,7 @@ def evaluation_s(facts: RunFacts) -> float:
 
 
 def _seconds(content: Any) -> dict[str, float]:
-    """Return the known pieces of a log's object, which may hold anything."""
+    """Return the known parts in an object of a log, which may contain anything."""
     logged = content if isinstance(content, dict) else {}
     seconds = {}
     for piece in (*UNTIMED, *TIMED):

@@ -1,7 +1,7 @@
 """Read the settings of runs, and group a system's runs by them, because a mean over different settings is meaningless.
 
-Settings come from a run's log, and from bertbench's files next to it: config.json (every setting) and run.json (commit,
-processor, versions). Each of the three may be missing; an unknown setting doesn't count as a difference.
+Settings come from a run's log and from bertbench's files next to it: config.json (every setting) and run.json (commit,
+processor, versions). Any of the three may be missing. An unknown setting doesn't count as a difference.
 """
 
 import json
@@ -31,13 +31,13 @@ LOGGED = frozenset(
         "opt_lamb_learning_rate_decay_poly_power", "opt_gradient_clip_norm",
     )
 )  # fmt: skip
-"""Keys of a log that hold a run's settings."""
+"""The keys of a log that hold a run's settings."""
 _LOG = "log"
 _CONFIG = "config.json"
 _ORIGIN = "run.json"
 _SYSTEM = "system"
 _SOURCES = (_CONFIG, _LOG, _ORIGIN, _SYSTEM)
-"""Where settings are read, in the order of a comparison."""
+"""The sources of settings, in the order in which they are compared."""
 _SET_UP = ("submission_", "opt_", "max_", "eval_samples")
 _IGNORED = {
     _CONFIG: ("name", "description", "source"),
@@ -47,38 +47,38 @@ _COMMIT_DIGITS = 7
 _MOST_SHOWN = 6
 Values = dict[str, Any]
 Settings = dict[str, Values]
-"""Values by name, by the source that they were read from."""
+"""For each source, the values by name."""
 Runs = list[tuple[Path, RunFacts]]
 
 
 @dataclass(frozen=True)
 class RunGroup:
-    """Runs with equal known settings; `settings` are those that differ from other groups."""
+    """Runs whose known settings are equal; `settings` holds those that differ from other groups."""
 
     name: str
     runs: Runs
     settings: Values
     verdicts: Verdicts = field(default_factory=dict)
-    """The judge's, by log."""
+    """The judge's verdict on each log."""
     together: tuple[JudgeFinding, ...] = ()
-    """What the judge finds across the runs of the folder; only the folder's last group has it."""
+    """The judge's findings across all runs of a folder; only the last group of a folder has them."""
 
 
 @dataclass
 class _SameSettings:
-    """Runs that agree, by their place in a list of runs."""
+    """Runs with the same settings, by their index in a list of runs."""
 
     settings: Settings
     members: list[int]
 
 
 def read_runs(paths: Sequence[Path]) -> Runs:
-    """Return the runs in logs and folders of logs. Raises CannotJudge without a log, or if one can't be read."""
+    """Return the runs in logs and in folders of logs. Raises CannotJudge if there is no log, or one can't be read."""
     return [(log, RunFacts(read_events(log))) for path in paths for log in find_logs(path)]
 
 
 def group_title(system: str, settings: Values) -> str:
-    """Return the name of a group: its system's, and its distinguishing settings."""
+    """Return the title of a group: the system's name and the settings that distinguish the group."""
     name = printable(system)
     parts = [f"{cell(key)}={cell(value_text(key, value))}" for key, value in settings.items()]
     if len(parts) > _MOST_SHOWN:
@@ -87,9 +87,9 @@ def group_title(system: str, settings: Values) -> str:
 
 
 def grouped_by_settings(name: str, runs: Runs) -> list[RunGroup]:
-    """Return the runs of one system grouped by settings, in their order.
+    """Group the runs of one system by settings, in the order of the runs.
 
-    A run with fewer known settings joins the group that it agrees with, or forms its own if it agrees with several.
+    A run with fewer known settings joins the group that it agrees with. If it agrees with several, it forms its own.
     """
     known = [known_settings(log, facts) for log, facts in runs]
     groups: list[_SameSettings] = []
@@ -113,14 +113,14 @@ def grouped_by_settings(name: str, runs: Runs) -> list[RunGroup]:
 
 
 def _distinguishing(settings: Settings, differing: Sequence[tuple[str, str]]) -> Values:
-    """Return a group's values of the settings in which groups differ."""
+    """Return a group's values for the settings in which groups differ."""
     return {key: settings[source].get(key) if source in settings else "unknown" for source, key in differing}
 
 
 def known_settings(log: Path, facts: RunFacts) -> Settings:
     """Return a run's known settings, by source."""
     settings = {}
-    if facts.started_ms is not None:  # a run that ended earlier didn't log all of them
+    if facts.started_ms is not None:  # a run that ended before it started the clock didn't log all settings
         logged = {key: _plain(facts.value(key)) for key in LOGGED if facts.first(key) is not None}
         settings[_LOG] = logged | {RESUMED: facts.first(RESUMED) is not None}
     for name, ignored in _IGNORED.items():
@@ -130,7 +130,7 @@ def known_settings(log: Path, facts: RunFacts) -> Settings:
 
 
 def stated_settings(log: Path, facts: RunFacts) -> Settings:
-    """Return a run's known settings, all else that its log says of its set-up, and its system's description."""
+    """Return a run's known settings, everything else that its log says about its set-up, and its system description."""
     settings = {**known_settings(log, facts), _SYSTEM: description.fields_of_log(log)}
     logged: Values = {}
     for key in facts.keys() - LOGGED:
@@ -141,20 +141,21 @@ def stated_settings(log: Path, facts: RunFacts) -> Settings:
 
 
 def configured(log: Path) -> Values:
-    """Return the settings in a log's config.json, as `flattened` does; empty without one."""
+    """Return the settings in a log's config.json, `flattened`; empty if there is none."""
     return flattened(read_json(log, _CONFIG))
 
 
 def system_name(log: Path, facts: RunFacts) -> str:
-    """Return the system's name, from its configuration, its log, or the folder."""
+    """Return the system's name, from the run's configuration, its log, or the folder."""
     name = read_json(log, _CONFIG).get("name") or facts.platform
     return name if isinstance(name, str) else log.parent.parent.name
 
 
 def target_of(log: Path, facts: RunFacts) -> float | None:
-    """Return the accuracy that ends a run: MLPerf's of a closed one, an open one's own if log or configuration has it.
+    """Return the accuracy that ends a run.
 
-    The closed target of round 0.7 was lower; the judge knows it.
+    For a closed run, it is MLPerf's target. For an open run, it is the run's own, if its log or configuration states
+    it. The closed target of round 0.7 was lower; the judge takes that into account.
     """
     if facts.division == "closed":
         return MLPERF_TARGET
@@ -163,9 +164,9 @@ def target_of(log: Path, facts: RunFacts) -> float | None:
 
 
 def reached_target(log: Path, facts: RunFacts, verdict: Verdict) -> bool:
-    """Return whether a run reached its target: its log says so, and so does the judge.
+    """Return whether a run reached its target: both its log and the judge must say so.
 
-    The judge decides on a closed run's target; an open run's own is compared here too.
+    The judge checks the target of a closed run. An open run's own target is checked here.
     """
     if verdict.verdict != "pass" or facts.status != "success" or facts.not_a_result is not None:
         return False
@@ -177,7 +178,7 @@ def reached_target(log: Path, facts: RunFacts, verdict: Verdict) -> bool:
 
 
 def flattened(content: Values, prefix: str = "") -> Values:
-    """Return nested values named like --set names them, without nulls: older commits lack newer settings."""
+    """Return nested values under the names that --set uses. Nulls are left out: older commits lack newer settings."""
     flat: Values = {}
     for key, value in content.items():
         if isinstance(value, dict):
@@ -188,7 +189,7 @@ def flattened(content: Values, prefix: str = "") -> Values:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value that equals itself and can be shown: NaN and lists become text."""
+    """Return a value that equals itself and can be printed: NaN and lists become text."""
     if isinstance(value, float):
         return value if math.isfinite(value) else json.dumps(value)
     return value if isinstance(value, str | int) else json.dumps(value)
@@ -199,7 +200,10 @@ def _agree(a: Settings, b: Settings) -> bool:
 
 
 def differing_keys(groups: Sequence[Settings]) -> list[tuple[str, str]]:
-    """Return sources and keys in which groups differ; if all have a config.json, without its copies in the log."""
+    """Return the sources and keys in which groups differ.
+
+    If all groups have a config.json, leave out the copies of its settings in the log.
+    """
     all_have_config = all(_CONFIG in group for group in groups)
     pairs = []
     for source in _SOURCES:
@@ -214,7 +218,7 @@ def differing_keys(groups: Sequence[Settings]) -> list[tuple[str, str]]:
 
 
 def value_text(key: str, value: Any) -> str:
-    """Return a setting's value for a report; a commit is cut to its first digits."""
+    """Return a setting's value for a report; a commit is shortened to its first digits."""
     if key == "commit" and isinstance(value, str):
         return value[:_COMMIT_DIGITS]
     return value if isinstance(value, str) else json.dumps(value)

@@ -1,7 +1,7 @@
-"""Count the training samples of a log's evaluations: by epoch_num, or else by what the log counts instead.
+"""Count the training samples at a log's evaluations: by epoch_num, or else by whatever the log counts instead.
 
-MLPerf's rules ask for samples in epoch_num since round 2.1. Many logs of earlier rounds have 1 at every evaluation, or
-count steps; some of these log the samples under another key.
+MLPerf's rules require samples in epoch_num since round 2.1. Many logs of earlier rounds have 1 at every evaluation, or
+count steps. Some of these log the samples under another key.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,29 +16,29 @@ from compliance.read.run import LoggedEvaluation, RunFacts, number
 EPOCH_NUM = "epoch_num"
 _SAMPLES_FIELDS = ("samples_count", "train_samples_since_beginning")
 """Fields of eval_accuracy's metadata that hold the samples in some logs of earlier rounds."""
-_LATE = 0.6  # accuracy: a run whose first evaluation is above it didn't evaluate from its start
-_SHORTEST_INTERVAL = 0.5  # times MLPerf's interval between evaluations
-_LONGEST_INTERVAL = 3.0  # the same: it was longer in round 0.7
-_TOO_CLOSE = 0.25  # the same: counts that are nearer to each other than this are of steps
+_LATE = 0.6  # accuracy; if the first evaluation is above it, the run didn't evaluate from its start
+_SHORTEST_INTERVAL = 0.5  # as a multiple of MLPerf's interval between evaluations
+_LONGEST_INTERVAL = 3.0  # as such a multiple; the interval was longer in round 0.7
+_TOO_CLOSE = 0.25  # as such a multiple; if counts are closer to each other than this, they count steps
 Counts = list[LoggedEvaluation]
 
 
 @dataclass(frozen=True)
 class SampleCounts:
-    """Evaluations with their training samples, in the log's order; none if the log doesn't give them."""
+    """The evaluations with their training samples, in the log's order; none if the log doesn't contain them."""
 
     evaluations: Counts
     source: str | None
-    """What the samples were counted by; EPOCH_NUM if the log follows MLPerf's rules."""
+    """The way in which samples were counted; EPOCH_NUM if the log follows MLPerf's rules."""
 
     @property
     def total(self) -> float | None:
-        """Return the samples at the last evaluation: a successful run's samples to converge."""
+        """Return the samples at the last evaluation; for a successful run, these are its samples to converge."""
         return self.evaluations[-1].samples if self.evaluations else None
 
 
 def sample_counts(facts: RunFacts) -> SampleCounts:
-    """Return the evaluations of a log with their training samples."""
+    """Return a log's evaluations with their training samples."""
     for source, count in _SOURCES.items():
         if evaluations := count(facts):
             return SampleCounts(evaluations, source)
@@ -58,7 +58,7 @@ def samples_per_s(facts: RunFacts) -> float | None:
 
 
 def accuracy_curve(facts: RunFacts) -> Points:
-    """Return (training samples, accuracy) of each evaluation whose samples are known."""
+    """Return (training samples, accuracy) for each evaluation whose samples are known."""
     evaluations = sample_counts(facts).evaluations
     return [(evaluation.samples, evaluation.accuracy) for evaluation in evaluations if evaluation.samples is not None]
 
@@ -70,16 +70,16 @@ def _by_epoch_num(facts: RunFacts) -> Counts:
         return []
     accuracies = {evaluation.accuracy for evaluation in facts.evaluations}
     if len(counts) == 1 and len(accuracies) > 1:
-        return []  # the same at every evaluation
+        return []  # the same number at every evaluation
     if _counts_steps(facts, counts):
         return []
     return [evaluation for evaluation in facts.evaluations if evaluation.samples is not None]
 
 
 def _counts_steps(facts: RunFacts, counts: list[float]) -> bool:
-    """Return whether counts are of steps: in a closed run they are far closer than its evaluations' samples.
+    """Return whether counts are steps: in a closed run, they are much closer to each other than samples could be.
 
-    An open run chooses its own interval; there train_samples tells.
+    An open run chooses its own interval between evaluations, so its train_samples decides.
     """
     if facts.division == "closed":
         training_steps = _training_steps(facts) or 0.0
@@ -92,7 +92,7 @@ def _counts_steps(facts: RunFacts, counts: list[float]) -> bool:
 
 
 def _by_metadata(facts: RunFacts) -> Counts:
-    """Count by the samples that eval_accuracy has in another field of its metadata."""
+    """Count by samples in another field of eval_accuracy's metadata."""
     metadata = {event.line: event.metadata for event in facts.all("eval_accuracy")}
     for field in _SAMPLES_FIELDS:
         samples = [number(metadata[evaluation.line].get(field)) for evaluation in facts.evaluations]
@@ -102,7 +102,7 @@ def _by_metadata(facts: RunFacts) -> Counts:
 
 
 def _by_steps(facts: RunFacts) -> Counts:
-    """Count by an epoch_num that is a number of steps."""
+    """Count by an epoch_num that holds a number of steps."""
     steps = _distinct_counts(facts)
     batch = _batch(facts)
     training_steps = _training_steps(facts)
@@ -120,7 +120,7 @@ def _by_steps(facts: RunFacts) -> Counts:
 
 
 def _by_train_samples(facts: RunFacts) -> Counts:
-    """Count by the samples logged after the last evaluation, with the evaluations evenly apart."""
+    """Count by the samples logged after the last evaluation, as if evaluations were evenly spaced."""
     total = _trained(facts)
     least = _batch(facts) or 1.0
     if total is None or total < least:
@@ -139,14 +139,14 @@ def _by_blocks(facts: RunFacts) -> Counts:
     for evaluation in facts.evaluations:
         steps.append(sum(block_steps for line, block_steps in blocks if line < evaluation.line))
     if steps[-1] <= len(blocks):
-        return []  # a block counts one: they count evaluations or epochs
+        return []  # each block counts 1, so the blocks count evaluations or epochs
     if steps[-1] > training_steps:
         return []
     return _with_samples(facts, [count * batch for count in steps])
 
 
 def _by_evaluations(facts: RunFacts) -> Counts:
-    """Estimate from the number of a closed run's evaluations, as far apart as MLPerf's rules ask."""
+    """Estimate from the number of a closed run's evaluations, with the spacing that MLPerf's rules require."""
     if facts.division != "closed" or len(facts.evaluations) < 2 or facts.evaluations[0].accuracy > _LATE:
         return []
     interval = _interval(facts)
@@ -161,11 +161,11 @@ _SOURCES: dict[str, Callable[[RunFacts], Counts]] = {
     "the steps of its blocks": _by_blocks,
     "the number of its evaluations, an estimate": _by_evaluations,
 }
-"""Ways to count, the most certain first."""
+"""The ways to count, the most reliable first."""
 
 
 def _trained(facts: RunFacts) -> float | None:
-    """Return the samples logged after the last evaluation; before it, some log the samples that they plan."""
+    """Return the samples logged after the last evaluation. Some logs state planned samples before it."""
     if not facts.evaluations:
         return None
     last = facts.evaluations[-1].line
@@ -182,7 +182,7 @@ def _training_steps(facts: RunFacts) -> float | None:
 
 
 def _interval(facts: RunFacts) -> float:
-    """Return the samples between evaluations by MLPerf's rules; 0 if the batch is unknown."""
+    """Return the samples between evaluations according to MLPerf's rules; 0 if the batch is unknown."""
     batch = _batch(facts)
     return float(mlperf_evaluation_interval(round(batch))) if batch else 0.0
 
@@ -203,7 +203,7 @@ def _distinct_counts(facts: RunFacts) -> list[float]:
 
 
 def _typical_gap(counts: list[float]) -> float:
-    """Return the median distance between counts; a single one's distance from 0."""
+    """Return the median distance between counts; for a single count, its distance from 0."""
     if len(counts) == 1:
         return counts[0]
     return median(after - before for before, after in pairwise(counts))

@@ -1,4 +1,4 @@
-"""Find the straggler: the rank with the longest own time before each collective, and the phase in which it lags."""
+"""Find the straggler: the rank that takes longest to reach the collectives, and the phase in which it loses time."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,34 +11,34 @@ from bertbench.run_files.json_files import metric_rows
 from compliance.read.run import number
 
 RankTimes = Mapping[str, Sequence[float]]
-"""Milliseconds of each rank, by phase of a step."""
+"""For each phase of a step, the milliseconds of each rank."""
 
-_APART = 1.1  # times the median of the others, and half a millisecond more: less is scheduling noise
+_APART = 1.1  # a straggler takes 1.1 times the others' median plus 0.5 ms; smaller differences are scheduling noise
 _LEAST_MS = 0.5
 
 
 @dataclass(frozen=True)
 class Straggler:
-    """A rank that the others wait for."""
+    """A rank for which the others wait."""
 
     rank: int
     phase: str
-    """Phase in which it loses the most time."""
+    """The phase in which it loses the most time."""
     behind_ms: float
-    """Its own time a step, minus the median of the others'."""
+    """Its own time per step, minus the median of the others."""
     phase_behind_ms: float
-    """Part of that time in `phase`."""
+    """The part of that time that it loses in `phase`."""
 
     def text(self) -> str:
-        """Return the straggler in a line, for the end of a run's output."""
+        """Return a line about the straggler, for the end of a run's output."""
         return (
-            f"rank {self.rank} is slow in {self.phase}: {self.behind_ms:.1f} ms a step behind the others, "
-            f"{self.phase_behind_ms:.1f} ms of them in {self.phase}"
+            f"rank {self.rank} is slow in {self.phase}: it is {self.behind_ms:.1f} ms per step behind the others, "
+            f"of which {self.phase_behind_ms:.1f} ms in {self.phase}"
         )
 
 
 def find_straggler(times: RankTimes) -> Straggler | None:
-    """Return the rank that is clearly slower than the others by their own times, if there is one."""
+    """Return the rank whose own time is clearly longer than the others', if there is one."""
     own_ms = [sum(times_of_rank) for times_of_rank in zip(*times.values(), strict=True)]
     if len(own_ms) < 2:
         return None
@@ -59,7 +59,7 @@ def straggler_of(log: Path) -> Straggler | None:
 def rank_times(row: Mapping[str, Any]) -> RankTimes:
     """Return the ranks' times in a line of metrics.jsonl; nothing unless it has a list of numbers for each phase.
 
-    Nothing either of a step whose passes weren't timed: without them, the other phases show no straggler.
+    Also return nothing for a step whose passes weren't timed, because the other phases alone don't show a straggler.
     """
     content = row.get(RANKS_MS)
     if not isinstance(content, dict):
@@ -74,7 +74,7 @@ def rank_times(row: Mapping[str, Any]) -> RankTimes:
 
 
 def mean_times(lines: Iterable[RankTimes]) -> RankTimes:
-    """Return the mean of the lines that have as many ranks as the last, because a run may resume with others."""
+    """Return the mean over lines with as many ranks as the last line: a run may resume with another number of ranks."""
     known = [line for line in lines if line]
     if not known:
         return {}

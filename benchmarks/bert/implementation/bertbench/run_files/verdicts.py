@@ -1,4 +1,4 @@
-"""Ask the judge for its verdicts on logs: the only file of bertbench's reports that calls the judge."""
+"""Get the judge's verdicts on logs. No other file of bertbench's reports calls the judge."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class JudgeFinding:
-    """What the judge found: an error is a breach, which decides its verdict; a question to the submitter doesn't."""
+    """A finding of the judge: an error breaks a rule and decides the verdict; a question to the submitter doesn't."""
 
     severity: Literal["error", "question"]
     rule: str
@@ -27,7 +27,7 @@ class JudgeFinding:
     expected: str
     remedy: str
     line: int | None = None
-    """Counted from 1; None if no line is at fault."""
+    """The line of the log, counted from 1; None if no single line is at fault."""
 
 
 @dataclass(frozen=True)
@@ -35,16 +35,16 @@ class Verdict:
     """The judge's verdict on one log."""
 
     verdict: Literal["pass", "fail", "cannot-judge"] | None
-    """None for a log that is no result: its run hasn't ended, or was a smoke test or a profile."""
+    """None for a log that isn't a result: its run hasn't ended, or was a smoke test or a profile."""
     facts: RunFacts | None
-    """Facts that the judge keeps of the log; None if it is none."""
+    """Facts that the judge read from the log; None if the file isn't a log."""
     ruleset: str
-    """By which it was judged."""
+    """The ruleset by which the log was judged."""
     findings: tuple[JudgeFinding, ...] = ()
 
     @property
     def is_log(self) -> bool:
-        """Return whether the file is a log."""
+        """Return whether the file is a log at all."""
         return self.facts is not None
 
     @property
@@ -60,7 +60,7 @@ Together = dict[Path, tuple[JudgeFinding, ...]]
 
 
 def verdicts_on(logs: Iterable[Path], ruleset: str | None) -> tuple[Verdicts, Together]:
-    """Judge logs singly, and those of each folder together; without a ruleset, by the one that a log says."""
+    """Judge each log, and the logs of each folder together; without a ruleset, use the one that a log names."""
     folders: dict[Path, list[Judgement]] = defaultdict(list)
     for log in logs:
         folders[log.parent].append(judge_log(log, ruleset))
@@ -70,7 +70,7 @@ def verdicts_on(logs: Iterable[Path], ruleset: str | None) -> tuple[Verdicts, To
 
 
 def verdict_on(log: Path, ruleset: str | None) -> Verdict:
-    """Judge one log; without a ruleset, by the one that it says."""
+    """Judge one log; without a ruleset, use the one that the log names."""
     return _verdict(judge_log(log, ruleset))
 
 
@@ -83,12 +83,12 @@ def _verdict(run: "Judgement") -> Verdict:
 
 
 def _is_result(run: "Judgement") -> bool:
-    """Return whether the judge's findings mean something: an unfinished log breaks a rule for each missing event."""
+    """Return whether the judge's findings are meaningful: an unfinished log breaks a rule for each missing event."""
     return run.facts is None or (run.facts.first("run_stop") is not None and run.facts.not_a_result is None)
 
 
 def _across(runs: "Sequence[Judgement]") -> Iterator[JudgeFinding]:
-    """Yield the questions about a folder's runs together; files of other names are no runs of a result."""
+    """Yield the questions about all runs of a folder; only files named result_<n>.txt are runs of a result."""
     results = [run for run in runs if run.path.match(LOG_PATTERN) and _is_result(run)]
     if len(results) < 2:
         return
@@ -108,7 +108,7 @@ def _of_question(question: "Question") -> JudgeFinding:
 
 
 def finding_text(where: str, finding: JudgeFinding) -> str:
-    """Return a finding in a line: where, how severe, the rule, what was found and what was expected."""
+    """Return a finding as one line: where it is, its severity, the rule, what was found and what was expected."""
     place = where if finding.line is None else f"{where}:{finding.line}"
     text = f"{place}: {finding.severity} {finding.rule}: found {finding.found}; expected: {finding.expected}"
     return printable(text)

@@ -1,1 +1,1 @@
-"""Run the timed benchmark: initialise, train and evaluate in turn, stop at the target."""
+"""Run the timed benchmark: initialise, alternate training and evaluation, stop at the target."""

@@ -38,21 +38,21 @@ if TYPE_CHECKING:
     from bertbench.loading.rank_speeds import RebalancingLoader
 
 
-_MEASURED_STEPS = 20  # whose largest part the warm-up computes: 3 ms a step for 16,384 samples
-_WARMED_STEPS = 100  # the demo's show 13 of the 17 sizes of 400, in 0.1 s
+_MEASURED_STEPS = 20  # the warm-up computes the largest part of these steps; planning 16,384 samples takes 3 ms a step
+_WARMED_STEPS = 100  # in the demo, these show 13 of the 17 batch sizes of 400 steps, in 0.1 s
 
 
 class TrainOptions(NamedTuple):
-    """Options that make a run differ from a new one that ends at its target."""
+    """Options that make a run differ from a new run that ends at its target."""
 
     resumption: "Resumption | None" = None
-    """The snapshot to resume from; the run's files then belong to the run that wrote it."""
+    """The snapshot to resume from; the run's files are then those of the run that wrote it."""
     on_bad_sample: OnBadSample = "fail"
     startup: Startup | None = None
-    """Start-up marks so far."""
+    """The start-up marks so far."""
     profiler: Profiler | None = None
     not_a_result: str | None = None
-    """The log's word for a run that can't be a result, such as smoke; such a run never succeeds."""
+    """The reason, as the log states it, why a run can't be a result, such as smoke; such a run never succeeds."""
 
 
 NEW_RUN = TrainOptions()
@@ -62,7 +62,7 @@ class BuiltRun(NamedTuple):
     """This rank's parts of a run, warmed up or restored."""
 
     system: System
-    """The system that the run follows, with the arithmetic that was chosen for it."""
+    """The run's system, with the arithmetic that was chosen for it."""
     arithmetic: Arithmetic
     trainer: Trainer
     evaluator: Evaluator
@@ -70,7 +70,7 @@ class BuiltRun(NamedTuple):
     loader: "Loader | RebalancingLoader"
     planner: Planner
     peak: PeakRate
-    """Of one device, in the number format of the run."""
+    """The peak of one device, in the number format of the run."""
 
 
 def build_run(
@@ -85,14 +85,14 @@ def build_run(
 ) -> BuiltRun:
     """Build this rank's parts of a run, warmed up or restored, and log the run's description. Collective.
 
-    `phases` times its steps. The loader reads no sample before its first step, because reading belongs on the clock.
+    `phases` times the steps. The loader reads no sample before the first step, because reading must be timed.
     Raises the errors of `open_data`, `check_start`, of the trainers and of snapshots.
     """
     resumption = options.resumption
     # as the user gave it, with `auto` in it: a resumed run compares it with its own
     configuration = system.model_dump(mode="json", by_alias=True)
     arithmetic = _choose_arithmetic(system, world, files, resumption)
-    system = arithmetic.applied(system)  # the only system from here on: no format, mode or kernel in it is `auto`
+    system = arithmetic.applied(system)  # from here on, no format, mode or kernel is `auto`
     if files:
         files.write("arithmetic.json", arithmetic.record())
     if resumption is None:
@@ -117,7 +117,7 @@ def build_run(
     loader = Loader(sampler, rank, world.device, exchange, sample_check, fill_of(system), startup)
     run_loader: Loader | RebalancingLoader = loader
     if speeds:
-        from bertbench.loading.rank_speeds import at_measured_speeds  # noqa: PLC0415 - of few runs, here and below
+        from bertbench.loading.rank_speeds import at_measured_speeds  # noqa: PLC0415 - for few runs, here and below
 
         run_loader = at_measured_speeds(loader, system, world, speeds, trainer.passes_per_s, phases)
     if resumption is None:
@@ -143,7 +143,7 @@ def build_run(
 def _choose_arithmetic(
     system: System, world: World, files: ResultFiles | None, resumption: "Resumption | None"
 ) -> Arithmetic:
-    """Return a resumed run's arithmetic, so that it continues bit for bit, or choose one and check its fast paths."""
+    """Return the arithmetic of a resumed run, which continues bit for bit, or choose one and check its fast paths."""
     if resumption is not None and resumption.keeps_arithmetic(system):
         return choose_arithmetic(system, world, files.arithmetic if files else None)
     return check_fast_paths(system, world, choose_arithmetic(system, world, None))
@@ -162,10 +162,10 @@ def _log_start(log: MlperfLog, system: System, world: World, seed: int) -> None:
 
 
 def make_sampler(system: System, training: Dataset, seed: int, speeds: Speeds | None = None) -> Sampler:
-    """Return the sampler that chooses every data-parallel rank's samples, by the system's balance method."""
+    """Return the sampler that chooses the samples of every data-parallel rank, by the system's `data.balance`."""
     planner = make_planner(system, training.entries_N, derive(seed, "data"), speeds)
     if system.parallel.pipeline > 1:
-        from bertbench.parallel.microbatches import TokenSampler  # noqa: PLC0415 - of split models only
+        from bertbench.parallel.microbatches import TokenSampler  # noqa: PLC0415 - for split models only
 
         return TokenSampler(training, planner, system.parts, system.loss.normalize)
     sampler = Sampler(training, planner, system.parts, system.loss.normalize)
@@ -183,16 +183,17 @@ def make_trainer(
     arithmetic: Arithmetic | None = None,
     warm_up_sizes: Iterable[Bin] = (),
 ) -> Trainer:
-    """Return the trainer of this rank's model, or of its part of one.
+    """Return the trainer of this rank's model, or of its part of the model.
 
-    `warm_up_sizes` are those of the run's batches, which a whole model's warm-up passes through as far as time allows.
+    `warm_up_sizes` are the sizes of the run's batches. The warm-up of a whole model runs a pass of each, as far as its
+    time limit allows.
     """
     products = dict(arithmetic.products) if arithmetic else {}
     first_steps = range(min(system.max_steps, _MEASURED_STEPS))
     if system.compute.compile == "graphs":
-        from bertbench.training.graph_trainer import GraphTrainer  # noqa: PLC0415 - of few runs
+        from bertbench.training.graph_trainer import GraphTrainer  # noqa: PLC0415 - for few runs
 
-        assert isinstance(sampler, BinSampler), "its bins are the sizes to record"
+        assert isinstance(sampler, BinSampler), "graphs are recorded for the sizes of its bins"
         return GraphTrainer(system, world, seed, sampler.bins, startup, products)
     if not system.parallel.splits:
         lengths_S = longest_part(sampler, first_steps)
@@ -211,8 +212,8 @@ def make_trainer(
 def make_evaluator(system: System, evaluation: Dataset, trainer: Trainer, world: World) -> Evaluator:
     """Return the evaluator of this rank's evaluation samples."""
     if system.parallel.splits:
-        from bertbench.training.layout_trainer import LayoutTrainer  # noqa: PLC0415 - of split models only
+        from bertbench.training.layout_trainer import LayoutTrainer  # noqa: PLC0415 - for split models only
 
-        assert isinstance(trainer, LayoutTrainer), "its layout says which samples are this rank's"
+        assert isinstance(trainer, LayoutTrainer), "its layout determines this rank's samples"
         return LayoutEvaluator(evaluation, system.evaluation.batch_size, trainer)
     return Evaluator(evaluation, system.evaluation.batch_size, world, fill_of(system))

@@ -1,4 +1,4 @@
-"""Compute masked-LM accuracy over the whole evaluation set: each sample once, on any number of ranks."""
+"""Compute masked-LM accuracy over the whole evaluation set; every sample counts once, with any number of ranks."""
 
 import math
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Evaluator:
-    """The evaluation samples of one rank, read once the clock runs and kept on the device."""
+    """The evaluation samples of one rank. They are read after the clock has started, and kept on the device."""
 
     def __init__(
         self,
@@ -33,13 +33,14 @@ class Evaluator:
         fill: Fill = unfilled,
         share: tuple[int, int] | None = None,
     ) -> None:
-        """Take one rank's share, by default this rank's of all: the first sample, and the step to the next."""
+        """Take the share of one rank: its first sample, and the stride to the next; by default, this rank's."""
         self.dataset = dataset
         self._world = world
         self._fill = fill
         first, step = share or (world.rank, world.size)
         ids = np.arange(first, len(dataset), step)
-        # Samples of similar length share a batch: fewer different lengths, less work; the sums don't depend on order.
+        # Samples of similar length share a batch, because fewer different lengths mean less work. The order of samples
+        # doesn't change the sums.
         ids = ids[np.argsort(dataset.lengths(ids), kind="stable")]
         self._batch_ids = [ids[start : start + batch_size] for start in range(0, len(ids), batch_size)]
         self._samples = dataset.map_samples()
@@ -48,18 +49,18 @@ class Evaluator:
         self._check = SampleCheck.of(dataset)
 
     def read_ahead(self) -> None:
-        """Begin to read the samples in a thread, if a GPU computes meanwhile; call it after every step.
+        """On a GPU, begin to read the samples in a thread; call it after every step.
 
-        On a CPU a thread would take cores from the steps.
+        On a CPU, a thread would take cores from the steps.
         """
         if self._world.device.type == "cpu" or self._reading or self._batches:
             return
         thread = ThreadPoolExecutor(1, "evaluation", use_device, (self._world.device,))
         self._reading = [thread.submit(self._read, ids) for ids in self._batch_ids]
-        thread.shutdown(wait=False)  # it ends with the last batch
+        thread.shutdown(wait=False)  # the thread ends after the last batch
 
     def accuracy(self, model: nn.Module, precision: PrecisionName) -> float:
-        """Return correct predictions over all masked tokens of the set, the same number on every rank."""
+        """Return correct predictions divided by all masked tokens of the set; every rank gets the same number."""
         self._world.watchdog.at("evaluating")
         if not self._batches:
             self._finish_reading()
@@ -77,13 +78,13 @@ class Evaluator:
         return correct / masked
 
     def _predictions(self, model: nn.Module, number: int, batch: Batch) -> Tensor | None:
-        """Return the predicted ids of batch `number`'s masked tokens, [M]; None if another rank counts it."""
+        """Return the predicted ids of the masked tokens in batch `number`, [M]; None if another rank counts it."""
         del number
         masked_lm_MV: Tensor = model(*batch.inputs).masked_lm_MV
         return masked_lm_MV.argmax(dim=-1)
 
     def _finish_reading(self) -> None:
-        """Wait for the samples that a thread reads, or read them here. Raises DataError as `gather` does."""
+        """Wait until the thread has read the samples, or read them here. Raises DataError as `gather` does."""
         for number, ids in enumerate(self._batch_ids):
             self._world.watchdog.goes_on()
             self._batches.append(self._reading[number].result() if self._reading else self._read(ids))
@@ -95,7 +96,7 @@ class Evaluator:
 
 
 class LayoutEvaluator(Evaluator):
-    """The evaluation samples of one data-parallel rank; all ranks that share its model read them, one counts them."""
+    """The evaluation samples of one data-parallel rank; all ranks that share its model read them, and one counts."""
 
     def __init__(self, dataset: Dataset, batch_size: int, trainer: "LayoutTrainer") -> None:
         place = trainer.groups.place
@@ -104,7 +105,7 @@ class LayoutEvaluator(Evaluator):
         self._layout_outputs = trainer.outputs
         self._counts = place.tensor == 0
         self._counted_batches = len(self._batch_ids)
-        # ranks that gather each other's weights must run equally many batches: the extra ones don't count
+        # ranks that gather each other's weights must run the same number of batches; extra batches don't count
         most_samples = math.ceil(len(dataset) / layout.data)
         most_batches = math.ceil(most_samples / batch_size)
         while len(self._batch_ids) < most_batches:
@@ -118,6 +119,6 @@ class LayoutEvaluator(Evaluator):
 def _count_correct(predicted_M: Tensor, batch: Batch) -> Tensor:
     """Count correct predictions, masked tokens and samples: [3]."""
     correct_M = predicted_M == batch.masked_labels_M
-    masked_M = batch.masked_labels_M != IGNORED  # without filler, whose labels no prediction equals
+    masked_M = batch.masked_labels_M != IGNORED  # excludes filler, whose labels equal no prediction
     samples_S = batch.next_sentence_S != IGNORED
     return torch.stack((correct_M.sum(), masked_M.sum(), samples_S.sum()))

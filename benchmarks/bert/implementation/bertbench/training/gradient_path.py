@@ -1,9 +1,9 @@
-"""Choose the parts between a backward pass and updated weights: the one place that reads which variants a system wants.
+"""Choose the parts between a backward pass and updated weights. Only this file reads which variants a system asks for.
 
 backward -> reducer: clip, compress, exchange -> scale: unscale, rate -> optimizer -> weights: publish
-         -> outer step, where ranks train alone -> view
+         -> outer step, if ranks train independently -> view
 
-`build_path` serves a model that is whole on every rank, `build_split_path` a model that is split over ranks.
+`build_path` is for a model that is whole on every rank, `build_split_path` for a model that is split over ranks.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,25 +38,26 @@ if TYPE_CHECKING:
 
 
 class GradientPath(NamedTuple):
-    """The parts that a step passes through, in their order."""
+    """The parts through which a step passes, in this order."""
 
     scale: FixedScale
     reducer: Reducer
     optimizer: Optimizer
     weights: ModelWeights
     outer_step: "OuterStep | None"
-    """The step of all ranks together, if they train alone: local SGD, DiLoCo."""
+    """The common step of all ranks if they train independently: local SGD, DiLoCo."""
     view: EvaluationView
     transport: str
-    """What carries gradients: `shared memory`, or torch's `collectives`."""
+    """The way in which gradients are exchanged: by `shared memory`, or by torch's `collectives`."""
     arithmetic: str
-    """Describes the optimizer's arithmetic in a line."""
+    """A line that describes the optimizer's arithmetic."""
 
 
 def build_path(system: System, world: World, model: Bert, backward: Callable[[], None]) -> GradientPath:
-    """Return the path of a whole model on its device. Collective.
+    """Return the path for a whole model, which is on its device. Collective.
 
-    Buckets follow the order in which `backward` computes gradients. Call it before compiling: sharded weights move.
+    Buckets follow the order in which `backward` computes gradients. Call this before compilation, because sharded
+    weights move in memory.
     """
     sharded = system.optimizer.sharded
     shared = shared_memory(system, world)
@@ -105,11 +106,11 @@ def build_path(system: System, world: World, model: Bert, backward: Callable[[],
 def build_split_path(
     system: System, groups: "ProcessGroups", stages: Sequence["Stage"], parameters: Sequence[nn.Parameter]
 ) -> GradientPath:
-    """Return the path of this rank's stages of a split model; `parameters` are those of all of them. Collective.
+    """Return the path for this rank's stages of a split model, whose parameters are `parameters`. Collective.
 
-    The configuration refuses the other variants for such models: checks in config/layout_rules.py.
+    The configuration refuses all other variants for such models (config/layout_rules.py).
     """
-    from bertbench.parallel.gradients import SplitReducer, build_shard_optimizer  # noqa: PLC0415 - of split models only
+    from bertbench.parallel.gradients import SplitReducer, build_shard_optimizer  # noqa: PLC0415 - for split models
     from bertbench.parallel.tensor_parallel import norm_parameters  # noqa: PLC0415
 
     words = next((stage.words for stage in stages if stage.words is not None), None)
@@ -145,9 +146,10 @@ def build_split_path(
 
 
 def shared_memory(system: System, world: World) -> SharedMemory | None:
-    """Return the memory in which ranks sum whole gradients at once; None where torch's collectives do something else.
+    """Return the memory in which ranks sum whole gradients at once; None if torch's collectives are needed.
 
-    Delayed gradients are summed behind the next steps, and a recorded step replays operations of torch.
+    They are needed for delayed gradients, which are summed during later steps, and for recorded steps, which can replay
+    only operations of torch.
     """
     sums_elements = system.communication.compression in ELEMENT_SUMS
     by_node = system.communication.hierarchical
@@ -160,9 +162,11 @@ def shared_memory(system: System, world: World) -> SharedMemory | None:
 
 
 def _clip_mode(system: System, world: World) -> ClipMode:
-    """Return how to clip: one contribution alone is the sum, so LAMB clips as it reads, if nothing else is made of it.
+    """Return how to clip.
 
-    A norm and a pass of its own would move 12 bytes a parameter: 1.4 ms of BERT-Large's step on an H100 (computed).
+    If there is only one contribution, it is the sum, and LAMB can clip it while it reads it. Clipping it separately
+    would need a norm and a pass that move 12 bytes for each parameter: 1.4 ms of BERT-Large's step on an H100
+    (computed).
     """
     is_alone = world.size * system.clipped_parts == 1 and system.communication.compression == "none"
     if system.clip.mode == "before" and is_alone:
@@ -184,7 +188,7 @@ def _build_sum(system: System, exchange: Exchange, buckets: Buckets) -> Gradient
     if system.sync.outer is not None:
         return OwnGradient(options, exchange)
     if system.sync.delay:
-        from bertbench.gradients.delayed import DelayedSum  # noqa: PLC0415 - a run loads what it takes, here and below
+        from bertbench.gradients.delayed import DelayedSum  # noqa: PLC0415 - a run loads only what it uses, as below
 
         element_sum = ELEMENT_SUMS[options.compression](options, exchange)
         return DelayedSum(element_sum, system.sync.delay)
@@ -194,22 +198,22 @@ def _build_sum(system: System, exchange: Exchange, buckets: Buckets) -> Gradient
 
 
 def _records_accumulation(system: System) -> bool:
-    """Return whether backward passes are recorded that add to the gradients of others, which must stay in place."""
+    """Return whether recorded backward passes add to existing gradients, which then must stay in place."""
     return system.compute.compile == "graphs" and system.data.gradient_accumulation_steps > 1
 
 
 def _product_format(system: System, world: World) -> torch.dtype:
-    """Return the format of Muon's products: bf16 where the model's products show that it is faster."""
+    """Return the format of Muon's products: bf16 on a GPU, and on a CPU if the model's products are in bf16."""
     if world.device.type == "cuda" or without_fp8(system.precision.compute) == "bf16":
         return torch.bfloat16
     return torch.float32
 
 
 def _round_weights(system: System, world: World, model: Bert) -> RoundedWeights | None:
-    """Return copies of the weights that compiled products read in 16 bits; None where ranks would have to send them.
+    """Return 16-bit copies of the weights that compiled products read; None if such copies aren't possible or needed.
 
-    Sharded weights arrive in fp32 behind the next forward pass, and ranks that train alone replace theirs by a mean.
-    fp8's products round the fp32 weights themselves.
+    Sharded weights arrive in fp32 during the next forward pass, and ranks that train independently replace their
+    weights by a mean. fp8's products round the fp32 weights themselves.
     """
     dtype = autocast_type(system.precision.compute)
     is_compiled = unchecked_mode(system.compute.compile, world.device.type) != "none"
@@ -231,7 +235,7 @@ def _slice_weights(model: Bert, sliced_buckets: Buckets, exchange: Exchange, rec
 def _build_view(
     system: System, model: Bert, weights: ModelWeights, sliced_buckets: Buckets | None, exchange: Exchange
 ) -> tuple["OuterStep | None", EvaluationView]:
-    """Return the outer step of ranks that train alone, and what evaluations see of the weights."""
+    """Return the outer step, if ranks train independently, and the view of the weights for evaluations."""
     trains_alone = system.sync.outer is not None
     decay = system.optimizer.ema_decay
     if not trains_alone and not decay:

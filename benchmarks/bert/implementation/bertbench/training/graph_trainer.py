@@ -1,11 +1,11 @@
-"""Replay the whole optimizer step as one CUDA graph per batch size; record all of them before the clock starts.
+"""Replay the whole optimizer step as a CUDA graph, one for each batch size; record all graphs before the clock starts.
 
-    init    for every bin: take a step, record it (accumulating parts are recorded apart)
+    init    for every bin: take a step and record it (parts that only accumulate are recorded separately)
     step    copy the batch into its bin's memory -> replay -> copy the report out
 
-A replay launches forward and backward pass, reduction, clipping and update at once, without Python. Values that change
-between steps are on the device: the batch, its weights in the loss, the count of steps, learning rates.
-On a CPU nothing is recorded: the same functions run on the same memory, and tests replay them from a tape;
+A replay launches forward pass, backward pass, reduction, clipping and update at once, without Python. Values that
+change between steps are on the device: the batch, its weights in the loss, the count of steps, and learning rates. On a
+CPU nothing is recorded: the same functions run again on the same memory, and tests replay recorded calls.
 `gpu_check.sh` records graphs on a GPU and compares their losses.
 Shapes: as in model/bert.py.
 """
@@ -37,13 +37,13 @@ from bertbench.results.metrics import StepReport
 from bertbench.training.trainer import WARMUP_STEPS, WholeTrainer
 
 Record = Callable[[Callable[[], Tensor]], Callable[[], Tensor]]
-"""Takes work; returns a function that repeats it on the same memory and returns the same tensor."""
+"""Given a function, returns a function that repeats its work on the same memory and returns the same tensor."""
 
 
 class GraphTrainer(WholeTrainer):
     """A WholeTrainer that replays recorded steps.
 
-    Raises ConfigError on a GPU whose attention is not one kernel of fixed size.
+    Raises ConfigError on a GPU on which attention isn't one kernel of fixed size.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class GraphTrainer(WholeTrainer):
         self._loss_sum = torch.zeros((), device=device)
         self._slots: dict[Bin, _Slot] = {}
         self._replays: dict[tuple[Bin, bool], Callable[[], Tensor]] = {}
-        # autograd adds up a gradient on the stream that first used its weight, which must be the recording's
+        # autograd adds up a gradient on the stream that first used its weight, which must be the stream of recording
         with self._on_own_stream():
             super().__init__(system, world, seed, startup, products)
 
@@ -82,23 +82,24 @@ class GraphTrainer(WholeTrainer):
             for part_number, part in enumerate(parts, start=1):
                 report_4 = self._compute(part, last=part_number == len(parts))
             self._path.weights.publish()  # a replay runs no Python
-        loss, norm, rate, clipped = report_4.clone().unbind()  # the next replay overwrites it
+        loss, norm, rate, clipped = report_4.clone().unbind()  # a copy, because the next replay overwrites the report
         return StepReport(loss, norm, rate, clipped, loss_scale=None)
 
     def _gather_before_parts(self) -> None:
-        """Gather sharded weights before a step of several parts: only the last part may hold collectives.
+        """Gather sharded weights before a step of several parts, because only its last part may contain collectives.
 
-        Ranks may replay different graphs of the other parts. This wait isn't hidden: on eight H100, 3.3 ms of a step
-        of at least two parts, 125 ms each.
+        For the other parts, ranks may replay different graphs. This wait isn't hidden. On eight H100, it takes 3.3 ms
+        of a step that has at least two parts of 125 ms each.
         """
         if self._accumulates:
             self._path.weights.ready()
 
     def _compute(self, part: LoadedPart, last: bool) -> Tensor:
-        """Replay the graph of a part's size, or compute the part without one if it is larger than all bins.
+        """Replay the graph for a part's size, or compute the part without a graph if it is larger than all bins.
 
-        A step's last part holds a collective: if one rank's is too large, the plan gives no rank's a bin. Such a batch
-        has no filler, and every bin has more sequences than batches without it, so none is taken for a recorded one.
+        A step's last part contains a collective. If it is too large on one rank, the plan gives no rank a bin for it.
+        Such a batch has no filler. It can't be confused with a recorded size, because every bin has more sequences than
+        batches without filler.
         """
         size = size_of(part.batch)
         slot = self._slots.get(size)
@@ -112,7 +113,7 @@ class GraphTrainer(WholeTrainer):
 
     @contextmanager
     def _on_own_stream(self) -> Iterator[None]:
-        """Work on the stream on which the graphs were recorded, after and before the work of the current one."""
+        """Work on the stream on which the graphs were recorded, in order with the work of the current stream."""
         if self._stream is None:
             yield
             return
@@ -123,7 +124,7 @@ class GraphTrainer(WholeTrainer):
         current.wait_stream(self._stream)
 
     def close(self) -> None:
-        """Release the graphs first: NCCL's communicator waits for those that recorded it."""
+        """Release the graphs first, because NCCL's communicator waits for graphs that contain its calls."""
         self._replays.clear()
         self._slots.clear()
         if self._stream is not None:
@@ -131,10 +132,10 @@ class GraphTrainer(WholeTrainer):
         super().close()
 
     def _take_warm_up_steps(self, generator: torch.Generator) -> None:
-        """Record a step for every bin, the largest first, so that the others fit into its memory."""
+        """Record a step for every bin, the largest first, so that the others fit into the largest one's memory."""
         steps_on_device = torch.zeros((), dtype=torch.float64, device=self._world.device)
-        self.optimizer.resume(steps_on_device)  # it counts on the device from now on
-        kinds_of_part = (False, True) if self._accumulates else (True,)  # whether it is a step's last
+        self.optimizer.resume(steps_on_device)  # from now on, the optimizer counts on the device
+        kinds_of_part = (False, True) if self._accumulates else (True,)  # True for the last part of a step
         largest = self._bins.all[-1]
         for size in reversed(self._bins.all):
             slot = _Slot(self._batch_of_size(size, generator), self._system.model.max_positions)
@@ -167,7 +168,7 @@ class GraphTrainer(WholeTrainer):
     def _part(self, slot: "_Slot", last: bool) -> Tensor:
         """Add one part's gradient; in a step's last part, update and return [loss, norm, rate, clipped].
 
-        Sharded weights of the step before are gathered behind the forward pass, and none at the end.
+        If weights are sharded, the previous step's are gathered during the forward pass, and none at the end.
         """
         if not self._accumulates:
             self._path.weights.begin_step()
@@ -191,7 +192,7 @@ class _Slot:
     def __init__(self, batch: Batch, longest: int) -> None:
         cu_seqlens_S1 = batch.sequences.cu_seqlens_S1
         groups = batch.sequences.groups
-        if cu_seqlens_S1.is_cuda:  # the flash kernel takes the longest sequence from the host: give it the limit once
+        if cu_seqlens_S1.is_cuda:  # the host passes the longest length to the flash kernel, so pass the limit once
             groups = (EqualLengths(0, len(cu_seqlens_S1) - 1, longest),)
         self.batch = replace(batch, sequences=Sequences(cu_seqlens_S1, groups))
         self.weights_2 = torch.zeros(2, device=cu_seqlens_S1.device)
@@ -203,23 +204,26 @@ class _Slot:
         torch._foreach_copy_(self.batch.tensors, batch.tensors)
         self.weights_2[0].fill_(part.masked_lm_weight)
         self.weights_2[1].fill_(part.next_sentence_weight)
-        if not self.weights_2.is_cuda:  # CPU attention lays out sequences on the host
+        if not self.weights_2.is_cuda:  # on a CPU, attention needs the layout of sequences on the host
             sequences = Sequences(self.batch.sequences.cu_seqlens_S1, batch.sequences.groups)
             self.batch = replace(self.batch, sequences=sequences)
 
 
 def _recorder(stream: torch.cuda.Stream | None) -> Record:
-    """Return what records CUDA graphs on a stream; without one, on a CPU, work is not recorded but done again."""
+    """Return a function that records CUDA graphs on a stream. On a CPU, without a stream, work is simply repeated."""
     return (lambda work: work) if stream is None else _cuda_graphs(stream)
 
 
 def _cuda_graphs(stream: torch.cuda.Stream) -> Record:
-    """Record CUDA graphs on a stream and those that it forks to, in one memory pool: only one graph runs at a time."""
+    """Return a function that records CUDA graphs on a stream and streams forked from it.
+
+    The graphs share one memory pool, because only one of them runs at a time.
+    """
     pool: Any = torch.cuda.graph_pool_handle()
 
     def record(work: Callable[[], Tensor]) -> Callable[[], Tensor]:
         graph = torch.cuda.CUDAGraph()
-        # NCCL's watchdog queries events from its own thread, which other modes forbid while recording
+        # NCCL's watchdog queries events from its own thread, which other modes don't allow during recording
         with torch.cuda.graph(graph, pool, stream, capture_error_mode="thread_local"):
             answer = work()
 
@@ -236,6 +240,6 @@ def _check_attention(system: System, device: torch.device) -> None:
     flash = attends_by_flash(device, system.precision.compute, system.model.shape())
     if device.type == "cuda" and not flash:
         raise ConfigError(
-            "compute.compile graphs needs attention in one kernel of fixed size, torch's flash attention: bf16 on an "
-            "A100 or newer; set precision.compute to bf16, or compute.compile to default"
+            "compute.compile graphs needs attention as one kernel of fixed size, which is torch's flash attention: "
+            "bf16 on an A100 or newer; set precision.compute to bf16, or compute.compile to default"
         )

@@ -1,4 +1,4 @@
-"""Train a model that is split over ranks; `WholeTrainer` serves whole models.
+"""Train a model that is split over ranks; for whole models there is `WholeTrainer`.
 
 All layouts take the same step up to rounding: losses and gradients are sums over the global batch, norms and trust
 ratios use whole tensors (docs/parallelism.md).
@@ -35,7 +35,7 @@ from bertbench.training.trainer import Trainer, full_lengths
 class LayoutTrainer(Trainer):
     """This rank's part of the model, built and warmed up.
 
-    `tokens` is the budget of a microbatch, if the layout has a pipeline.
+    If the layout has a pipeline, `tokens` is the number of tokens in each microbatch.
     """
 
     def __init__(
@@ -48,10 +48,10 @@ class LayoutTrainer(Trainer):
         task: Task = PRE_TRAINING,
         warm_up_lengths_S: Integers | None = None,
     ) -> None:
-        """Build and warm up; `startup` gets a mark at the end of each.
+        """Build and warm up; mark the end of each in `startup`.
 
-        Without a pipeline, the warm-up takes samples of `warm_up_lengths_S`, the same on all ranks; by default all
-        have full length.
+        Without a pipeline, the warm-up uses samples of the lengths `warm_up_lengths_S`, the same on all ranks; by
+        default all have full length.
         """
         self._system = system
         self._world = world
@@ -60,13 +60,13 @@ class LayoutTrainer(Trainer):
         self._warm_up_lengths_S = full_lengths(system) if warm_up_lengths_S is None else warm_up_lengths_S
         layout = system.layout
         self.groups = ProcessGroups(layout, world, system.parallel.fully_shard)
-        # tensor-parallel layers have no compiled pieces (Stage.fuse); the configuration refuses to ask for them
+        # tensor-parallel layers can't be compiled (Stage.fuse); the configuration refuses such settings
         compile_mode = "none" if layout.tensor > 1 else system.compute.compile
         self._compile_mode, pieces = choose_mode(world.device, compile_mode)
         stages = self._build_stages()
         self._stages = nn.ModuleList(stages)
         self._model_arithmetic = describe_compute(world.device, system.precision.compute, system.model.shape(), pieces)
-        # kept, because FSDP2 replaces the tensors while it computes
+        # kept here, because FSDP2 replaces the tensors during computation
         self._parameters_by_name = {
             logical_name(name): parameter for stage in stages for name, parameter in stage.named_parameters()
         }
@@ -80,7 +80,7 @@ class LayoutTrainer(Trainer):
         self._warm_up(seed, startup)
 
     def _build_stages(self) -> list[Stage]:
-        """Return this rank's stages, on its device, split and compiled as the layout wants."""
+        """Return this rank's stages on its device, split and compiled as the layout requires."""
         system = self._system
         parallel = system.parallel
         layout = system.layout
@@ -102,7 +102,7 @@ class LayoutTrainer(Trainer):
         return stages
 
     def _split(self, stage: Stage) -> None:
-        """Keep this rank's share of a stage, on its device."""
+        """Keep only this rank's share of a stage, on its device."""
         mesh = self.groups.mesh("tensor", self.groups.tensor)
         for module in stage.ends():
             module.to(self._world.device)
@@ -120,7 +120,7 @@ class LayoutTrainer(Trainer):
 
     def _accumulate(self, parts: Sequence[LoadedPart]) -> Tensor:
         loss = self._run_stage(parts) if self.pipeline is None else self.pipeline.run(parts)
-        # one of the ranks that compute the same reports
+        # of the ranks that compute the same loss, one reports it
         return loss if self.groups.place.tensor == 0 else torch.zeros_like(loss)
 
     def _run_stage(self, parts: Sequence[LoadedPart]) -> Tensor:
@@ -137,9 +137,9 @@ class LayoutTrainer(Trainer):
 
     @torch.no_grad()
     def outputs(self, batch: Batch) -> Tensor | None:
-        """Return what the last stage makes of a batch, on its ranks; expects evaluation mode.
+        """Return the outputs of the last stage for a batch, None on other ranks; the model must be in evaluation mode.
 
-        In pre-training these are the predicted ids of the masked tokens, [M].
+        In pre-training, the outputs are the predicted ids of the masked tokens, [M].
         """
         batch = filled_to_multiple(batch, self.groups.layout.token_shares)
         if self.pipeline is not None:
@@ -164,7 +164,7 @@ class LayoutTrainer(Trainer):
             self._stages.train()
 
     def _named_parameters(self) -> dict[str, nn.Parameter]:
-        """Return the parameters by name: all layouts use the same, so that a state moves between layouts."""
+        """Return the parameters by name; names are the same in all layouts, so that a state can move between them."""
         return self._parameters_by_name
 
     def gather_model(self) -> Bert | None:

@@ -1,7 +1,7 @@
-"""Make a run on one rank: new or resumed, with the files that it writes and the options of `bertbench train`.
+"""Do a run on one rank: new or resumed, with the files that it writes and the options of `bertbench train`.
 
 `bertbench train` chooses a run's files and checks its options once, in the process that starts this machine's ranks.
-Each rank then does the same by itself, since torchrun and srun start ranks without such a process.
+Each rank then does the same again, because torchrun and srun start ranks without such a process.
 """
 
 import os
@@ -45,22 +45,22 @@ from compliance.read.run import RunFacts
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How a run differs from a new one with a seed of its own."""
+    """How a run differs from a new run with its own seed."""
 
     seed: int | None = None
     result: Path | None = None
-    """Log to write; None takes the next free name."""
+    """The log to write; None takes the next free name."""
     resume: str = "never"
     """`never`, `auto`, or the path of a log, its folder or a snapshot."""
     allow_config_change: bool = False
     on_bad_sample: OnBadSample = "fail"
     short: Short | None = None
     variables: Variables = field(default_factory=Variables)
-    """What became of the variables that the user exported."""
+    """How the variables that the user exported were applied."""
 
 
 def code_of_ended(options: RunOptions) -> int | None:
-    """Return the exit code of the run that `--resume auto --result LOG` names if it has ended by itself."""
+    """Return the exit code of the run named by `--resume auto --result LOG`, if it ended and wasn't interrupted."""
     if options.resume != "auto" or options.result is None:
         return None
     status = ended(options.result)
@@ -73,17 +73,17 @@ def code_of_ended(options: RunOptions) -> int | None:
 def resumption_of(system: System, options: RunOptions) -> Resumption | None:
     """Return where the run resumes; None for a new run.
 
-    Raises ConfigError if the options contradict the interrupted run, CheckpointError if they name no run.
+    Raises ConfigError if the options contradict the interrupted run, and CheckpointError if they name no run.
     """
     if options.resume != "never" and options.short:
-        raise ConfigError(f"--{options.short} takes a few steps of a new run; leave --resume out")
+        raise ConfigError(f"--{options.short} takes a few steps of a new run; leave out --resume")
     resumption = find_resumption(options.resume, options.result, runs_folder() / system.name / "bert")
     if resumption is None:
         return None
     if options.result is not None and options.result.absolute() != resumption.log.absolute():
         raise ConfigError(
             f"--result {options.result}: --resume {options.resume} continues the run of {resumption.log} in "
-            "its own files; leave --result out"
+            "that run's own files; leave out --result"
         )
     meta = resumption.meta
     exported = options.variables.values.get("SEED")
@@ -95,23 +95,23 @@ def resumption_of(system: System, options: RunOptions) -> Resumption | None:
 
 
 def new_files(system: System, options: RunOptions) -> ResultFiles:
-    """Return the files of a new run, reserved for it.
+    """Reserve and return the files of a new run.
 
-    Raises ConfigError for a name that only results have, RunError if an earlier run left snapshots under the name.
+    Raises ConfigError for a name that only results may have, and RunError if an earlier run left snapshots under it.
     """
     if options.result is None:
         return reserve_number(runs_folder(), system.name, options.short)
     files = ResultFiles(options.result)
     if options.short and files.log.match(LOG_PATTERN):
         raise ConfigError(
-            f"--result {files.log}: --{options.short} makes no result; give it another name than {LOG_PATTERN}"
+            f"--result {files.log}: --{options.short} makes no result; choose a name other than {LOG_PATTERN}"
         )
     if files.snapshots.exists():
         raise RunError(
-            f"{files.log}: an earlier run of this name left snapshots; resume it by --resume auto, or give another "
+            f"{files.log}: an earlier run of this name left snapshots; resume it with --resume auto, or give another "
             "--result"
         )
-    if options.resume == "auto" and files.folder.exists():  # it never started, or it would be resumed
+    if options.resume == "auto" and files.folder.exists():  # that run never started; otherwise it would be resumed
         files.discard(again=True)
     elif not restored_by_launcher():
         files.timeline.unlink(missing_ok=True)
@@ -119,17 +119,17 @@ def new_files(system: System, options: RunOptions) -> ResultFiles:
 
 
 def outcome(files: ResultFiles) -> dict[str, object]:
-    """Return what a run came to, read from its log, for `train --json`."""
+    """Return the outcome of a run, read from its log, for `train --json`."""
     try:
         facts = RunFacts(read_events(files.log))
-    except CannotJudge:  # it never started and wrote no log
+    except CannotJudge:  # the run never started and wrote no log
         return {"log": None, "status": "not started"}
     return {
         "log": str(files.log),
         "status": facts.status,
         **({"not_a_result": facts.not_a_result} if facts.not_a_result else {}),
         "seed": facts.seed,
-        "accuracy": facts.best_accuracy,  # by its name before `report --json` had one for it
+        "accuracy": facts.best_accuracy,  # this name is older than the one in `report --json`
         "best_accuracy": facts.best_accuracy,
         "samples": facts.samples,
         "time_to_train_s": facts.time_to_train_s,
@@ -145,8 +145,8 @@ def run_as_rank(
 ) -> int:
     """Run this process as one rank, and return its exit code.
 
-    `unread` names the settings that the run doesn't read. `alongside` starts what follows the run in a process of its
-    own, on the rank that writes the files.
+    `unread` names the settings that the run doesn't read. `alongside` starts processes that follow the run, on the rank
+    that writes the files.
     """
     startup = Startup.of_rank()
     short = options.short
@@ -191,7 +191,7 @@ def run_as_rank(
 
 
 def _continued(system: System, options: RunOptions) -> Resumption | None:
-    """Return where the run resumes, its files restored to the snapshot; None for a new run."""
+    """Return where the run resumes, after restoring its files to the snapshot; None for a new run."""
     resumption = resumption_of(system, options)
     if resumption and not restored_by_launcher():
         _record_attempt(resumption.files)
@@ -200,7 +200,7 @@ def _continued(system: System, options: RunOptions) -> Resumption | None:
 
 
 def _begun(system: System, seed: int, options: RunOptions) -> ResultFiles:
-    """Return the files of a new run, its configuration written."""
+    """Return the files of a new run, after writing its configuration."""
     files = new_files(system, options)
     _record_attempt(files)
     files.describe(system, seed, options.variables.values)
@@ -208,7 +208,7 @@ def _begun(system: System, seed: int, options: RunOptions) -> ResultFiles:
 
 
 def agree_on_variables(world: World, variables: Variables) -> None:
-    """Print what became of exported variables. Raises ConfigError if ranks have different ones."""
+    """Print how exported variables were applied. Raises ConfigError if they differ between ranks."""
     if problems := [*differing(world.from_all(variables.same_for_all_ranks()))]:
         raise ConfigError("; ".join([*problems, "export the same on all nodes"]))
     if world.leads:
@@ -217,7 +217,7 @@ def agree_on_variables(world: World, variables: Variables) -> None:
 
 
 def _say_first(system: System, ranks: Ranks, unread: Callable[[], None]) -> None:
-    """Name unread settings, unless the launcher has named them, and warn of what this node lacks."""
+    """Name unread settings, unless the launcher has named them, and print warnings about this node."""
     if ranks.rank == 0 and not restored_by_launcher():
         unread()
     if ranks.local_rank == 0:
@@ -229,16 +229,16 @@ def _say_first(system: System, ranks: Ranks, unread: Callable[[], None]) -> None
 
 
 def _record_attempt(files: ResultFiles) -> None:
-    """Record the start of ranks in the timeline, unless `bertbench launch` did."""
+    """Record the start of ranks in the timeline, unless `bertbench launch` has recorded it."""
     if not restored_by_launcher():
         with files.open_timeline() as timeline:
             timeline.attempt()
 
 
 def _closing_lines(finished: Run, short: Short | None, files: ResultFiles | None) -> Iterator[str]:
-    """Yield how a run ended, where its log is, and the commands that judge and show it.
+    """Yield lines that say how a run ended, where its log is, and which commands judge and show it.
 
-    A short run's log ends with `aborted`, so its line says how the smoke test or the profile went.
+    The log of a short run ends with `aborted`, so its line says instead how the smoke test or the profile went.
     """
     if not short:
         yield f"{finished.status}: {finished.reason or 'target reached'}"

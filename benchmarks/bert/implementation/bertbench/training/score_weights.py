@@ -15,29 +15,29 @@ from bertbench.training.evaluator import Evaluator
 
 
 class WeightsScore(NamedTuple):
-    """Weights and their accuracy."""
+    """The accuracy of weights."""
 
     accuracy: float
     samples: int
-    """Evaluation samples, all of them scored."""
+    """The number of evaluation samples, all of which were scored."""
     data: Path
     precision: PrecisionName
     weights: Path
     source: str
-    """The program or run that made the weights."""
+    """The program or run that produced the weights."""
 
 
 def score_weights(system: System, path: Path, ranks: Ranks | None) -> WeightsScore:
-    """Return the accuracy of the weights at `path`, on every rank; `ranks` share the samples.
+    """Return the accuracy of the weights at `path` on every rank; the samples are divided among `ranks`.
 
-    Raises DataError, CheckpointError or ConfigError if data or weights can't be read, or don't fit the system.
+    Raises DataError, CheckpointError or ConfigError if data or weights can't be read or don't fit the system.
     """
     samples = open_split(system, "eval")
     weights = check_weights(system, path)
     model = Bert(system.model.shape())
     weights.put_into(model)
-    # to measure which number format and which compiled model is faster would take longer than one evaluation; fp8's
-    # scales are a run's, not the weights'
+    # measuring which number format and which compile mode is faster would take longer than one evaluation; fp8's scales
+    # belong to a run, not to the weights
     precision = without_fp8(unmeasured_precision(system.precision.compute))
     with join(system.launch.device, system.launch.timeout_s, ranks=ranks) as world:
         model.to(world.device)

@@ -1,12 +1,14 @@
-"""Check a run's fast paths before its clock starts: each must compute what the same step without it computes.
+"""Check a run's fast paths before its clock starts: each must compute the same as a step without it.
 
 plain: fp32, torch's products, not compiled
     -> + bf16 -> + fp8 -> + oneDNN -> + torch.compile -> + bf16 residual -> + Triton -> + CUDA graphs
-Each takes one step of two layers of the run's model, without dropout, on one synthetic batch. A path that fails, or
-whose loss, gradients or updates leave their bound, is refused: the run continues without it, and says so.
-A recorded step is also replayed with dropout: a stale seed would give one mask for the whole run.
+Each path takes one step of a model with two of the run's layers, without dropout, on one synthetic batch. If a path
+fails, or its loss, gradients or updates exceed their bounds, the run continues without it and prints a warning.
+
+A recorded step is also replayed with dropout, because a stale seed would produce the same mask for the whole run.
 """
 
+import subprocess
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -37,25 +39,26 @@ _SEED = 5
 _LAYERS = 2
 _SAMPLES = 8
 _LENGTH = 64
-_FLOOR = 1e-3  # share of all tensors' norm below which a tensor is noise: bf16's on keys' biases, truly 0, is 1e-5
-_PRODUCTS = 16  # that a gradient passes through in two layers, forward and backward
-_ROUNDED = _PRODUCTS * 2**-8  # what products rounded to bf16 can add up to, 0.062; 0.017 is the most we have seen
-_EXACT = _PRODUCTS * 4096 * 2**-24  # sums of 4,096 numbers in fp32, in another order: 0.004; seen: 3e-6
-# fp8 rounds a number by at most 2^-4 (e4m3) or 2^-3 (e5m2), a product's two operands independently. The plain sum over
-# the products would be 2.5 and allow anything; independent errors add up by their squares, to 0.47.
+# A tensor below this share of all tensors' norm is noise. The gradient of keys' biases is really 0; in bf16 it is 1e-5.
+_FLOOR = 1e-3
+_PRODUCTS = 16  # products through which a gradient passes in two layers, forward and backward
+_ROUNDED = _PRODUCTS * 2**-8  # the most that errors of products in bf16 can add up to, 0.062; we have seen up to 0.017
+_EXACT = _PRODUCTS * 4096 * 2**-24  # for sums of 4,096 fp32 numbers in another order: 0.004; we have seen up to 3e-6
+# fp8 rounds a number by at most 2^-4 (e4m3) or 2^-3 (e5m2), both operands of a product independently. The plain sum of
+# errors over the products would be 2.5 and allow anything. Independent errors add up by their squares, to 0.47.
 _ROUNDED_TO_FP8 = (_PRODUCTS / 2 * (2 * 2**-8) + _PRODUCTS / 2 * (2**-8 + 2**-6)) ** 0.5
 _BOUNDS: dict[PrecisionName, float] = {"bf16": _ROUNDED, "fp8": _ROUNDED_TO_FP8}
-_REPEATED = 1e-6  # of a loss: a forward pass adds nothing atomically, so the same masks give the same loss
-_UPDATE = 0.1  # Adam's first update is a gradient's sign, which rounding flips where the gradient is almost 0
+_REPEATED = 1e-6  # of a loss: a forward pass has no atomic additions, so the same masks give the same loss
+_UPDATE = 0.1  # Adam's first update is the gradient's sign, which rounding flips if the gradient is almost 0
 
 
 def masks_problem(system: System, world: World, products: dict[Shape, Products], record: "Record | None" = None) -> str:
     """Return what is wrong with the dropout masks of a recorded step; empty if nothing is. Collective.
 
-    At a learning rate of 0, replays of one batch differ in their masks alone. Each must have new ones, and those that
-    follow a seed must come again after it. `record` replaces CUDA graphs in tests.
+    With a learning rate of 0, replays of one batch differ only in their masks. Each replay must have new masks, and
+    after setting the same seed, the same masks must come again. `record` replaces CUDA graphs in tests.
     """
-    from bertbench.training.graph_trainer import GraphTrainer  # noqa: PLC0415 - of few runs
+    from bertbench.training.graph_trainer import GraphTrainer  # noqa: PLC0415 - for few runs
 
     if system.model.hidden_dropout == 0 and system.model.attention_dropout == 0:
         return ""
@@ -89,14 +92,14 @@ class FastPath(NamedTuple):
     instead: str
     """What a run uses without it."""
     rounds: bool
-    """Whether it may round otherwise in 16 or 8 bits: then gradients have the wider bound, and updates none."""
+    """Whether it may round differently in 16 or 8 bits: then gradients have a wider bound and updates have none."""
     is_on: Callable[[Arithmetic], bool]
     without: dict[str, Any]
-    """The fields of an arithmetic without it."""
+    """The fields of an arithmetic that doesn't use it."""
     needs: tuple[str, ...] = ()
-    """Paths without which it can't work."""
+    """The paths that it needs."""
     find_problem: Callable[[System, World, dict[Shape, Products]], str] | None = None
-    """Returns what is wrong that a step without dropout can't show; empty if nothing is."""
+    """Returns a problem that a step without dropout doesn't show; empty if there is none."""
 
 
 def _by_onednn(arithmetic: Arithmetic) -> bool:
@@ -130,20 +133,20 @@ FAST_PATHS = (
         masks_problem,
     ),
 )
-"""In the order in which they are checked."""
+"""All fast paths, in the order in which they are checked."""
 
 StepResult = dict[str, Tensor]
-"""What a step computed, by name: the loss, the first moments, and the updates of weights."""
+"""The results of a step by name: the loss, the first moments, and the updates of weights."""
 TakeStep = Callable[[System, World, dict[Shape, Products]], StepResult]
 
 
 def take_step(system: System, world: World, products: dict[Shape, Products]) -> StepResult:
-    """Take one step of a trainer as the run's own, only smaller."""
+    """Take one step of a trainer like the run's, but smaller."""
     small = _small(system)
     part, batch = _small_part(small, world)
     trainer: WholeTrainer
     if small.compute.compile == "graphs":
-        from bertbench.training.graph_trainer import GraphTrainer  # noqa: PLC0415 - of few runs
+        from bertbench.training.graph_trainer import GraphTrainer  # noqa: PLC0415 - for few runs
 
         bins = Bins([size_of(batch)], small.model.max_positions)
         trainer = GraphTrainer(small, world, _SEED, bins, None, products)
@@ -161,7 +164,7 @@ def take_step(system: System, world: World, products: dict[Shape, Products]) -> 
 
 
 def _small_part(small: System, world: World) -> LoadedPart:
-    """Return this rank's samples of a checked step, in main memory."""
+    """Return this rank's samples for a checked step, in main memory."""
     generator = torch.Generator().manual_seed(_SEED + world.rank)
     batch = synthetic(_SAMPLES, length_of(small), small.model.vocab_size, generator)
     masked = len(batch.masked_at_M)
@@ -169,9 +172,9 @@ def _small_part(small: System, world: World) -> LoadedPart:
 
 
 def check_fast_paths(system: System, world: World, fastest: Arithmetic, take: TakeStep = take_step) -> Arithmetic:
-    """Return the arithmetic without the paths that don't compute what they should; the same on all ranks. Collective.
+    """Return the arithmetic without the paths that compute something else; the same on all ranks. Collective.
 
-    It has nothing to compare, and returns what it got, where ranks share a model or gradients pass through fp16.
+    If ranks share a model, or gradients are in fp16, nothing is compared and the arithmetic is returned unchanged.
     """
     paths = paths_of(fastest)
     if system.parallel.splits or system.scales_loss or not paths:
@@ -200,21 +203,32 @@ def _try_path(
     system: System,
     world: World,
 ) -> tuple[StepResult, str]:
-    """Take a step on a path besides those that aren't `off`; return its result, and what is wrong with it, if any."""
+    """Take a step with a path in addition to those that aren't `off`; return its result and what is wrong with it."""
     for name in path.needs:
         if name in off:
-            return {}, f"it needs {name}"
+            return {}, f"needs {name}, which was refused"
     trial = without(fastest, [name for name in off if name != path.name])
     try:
         result = take(trial.applied(system), world, dict(trial.products))
         problem = ""
         if path.find_problem is not None:
             problem = path.find_problem(trial.applied(system), world, dict(trial.products))
-    except (ConfigError, RuntimeError) as error:
+    except _failures() as error:
         text = str(error).strip() or type(error).__name__
         return {}, text.splitlines()[-1]
     bound = _BOUNDS.get(trial.precision, _EXACT) if path.rounds else _EXACT
     return result, difference(result, expected, bound, updates=not path.rounds) or problem
+
+
+def _failures() -> tuple[type[Exception], ...]:
+    """Return the kinds of errors that refuse a path; others are bugs, and keep their traceback."""
+    # the last: Triton compiles its launchers by a C compiler, which needs Python's headers
+    failures = (ConfigError, RuntimeError, ImportError, subprocess.CalledProcessError)
+    try:
+        from triton import TritonError  # noqa: PLC0415 - optional
+    except ImportError:
+        return failures
+    return (*failures, TritonError)  # which is no RuntimeError
 
 
 def paths_of(arithmetic: Arithmetic) -> list[FastPath]:
@@ -223,22 +237,22 @@ def paths_of(arithmetic: Arithmetic) -> list[FastPath]:
 
 
 def without(arithmetic: Arithmetic, off: Collection[str]) -> Arithmetic:
-    """Return the arithmetic without these of its paths."""
+    """Return the arithmetic without the paths in `off`."""
     changes: dict[str, Any] = {}
-    for path in reversed(paths_of(arithmetic)):  # torch.compile after graphs: its `none` replaces their `default`
+    for path in reversed(paths_of(arithmetic)):  # torch.compile comes after graphs: its `none` replaces their `default`
         if path.name in off:
             changes |= path.without
     return replace(arithmetic, **changes)
 
 
 def length_of(system: System) -> int:
-    """Return the samples' length: a GPU's attention may be wrong only where sequences are long."""
+    """Return the length of the samples: attention on a GPU may be wrong only for long sequences."""
     longest = system.model.max_positions
     return longest if system.launch.device == "cuda" else min(_LENGTH, longest)
 
 
 def _small(system: System) -> System:
-    """Return the system with two layers and few samples, without dropout, and all that a first step doesn't need."""
+    """Return the system with two layers and few samples, without dropout or anything that a first step doesn't need."""
     changes: dict[str, dict[str, Any]] = {
         "model": {
             "layers": min(_LAYERS, system.model.layers),
@@ -256,16 +270,20 @@ def _small(system: System) -> System:
 
 
 def _small_sum(system: System) -> Communication:
-    """Return how ranks sum in a checked step: in bf16 where Triton's optimizer reads such sums itself, else in fp32."""
+    """Return how ranks sum in a checked step: in bf16 if the run does so, unsharded, else in fp32.
+
+    Triton's optimizer reads such sums itself. Steps with torch's optimizer sum in bf16, too, to be compared with it.
+    """
     if system.communication.compression == "bf16" and not system.optimizer.sharded:
         return Communication(compression="bf16")
     return Communication()
 
 
 def _without_learning(system: System) -> System:
-    """Return the small system with the dropout of `system`, at a learning rate of 0.
+    """Return the small system with the dropout of `system`, and with a learning rate of 0.
 
-    Nothing moves in it from step to step: fp8's scales would, and masks don't depend on the format.
+    Nothing in it changes from step to step. It doesn't use fp8, whose scales would change; masks don't depend on the
+    format.
     """
     small = _small(system)
     changes: dict[str, dict[str, Any]] = {
@@ -282,7 +300,10 @@ def _without_learning(system: System) -> System:
 
 
 def difference(result: StepResult, expected: StepResult, bound: float, updates: bool) -> str:
-    """Return the largest difference that leaves its bound, as a share of what is expected; empty if none does."""
+    """Return a text about the largest difference that exceeds its bound; empty if none does.
+
+    A difference is relative to the expected value.
+    """
     limits = {"loss": bound, "optimizer.": bound}
     if updates:
         limits["model."] = _UPDATE
@@ -292,8 +313,8 @@ def difference(result: StepResult, expected: StepResult, bound: float, updates: 
         floor = _FLOOR * _norm([expected[name] for name in names])
         for name in names:
             share = _norm([result[name] - expected[name]]) / (_norm([expected[name]]) + floor)
-            if not share <= limit:  # not a number leaves every bound
-                problems.append((share, f"{name} differs by {share:.2g} of its size, {limit:g} is allowed"))
+            if not share <= limit:  # NaN exceeds every bound
+                problems.append((share, f"{name} differs by {share:.2g} of its size; at most {limit:g} is allowed"))
     _, largest = max(problems, default=(0.0, ""))
     return largest
 

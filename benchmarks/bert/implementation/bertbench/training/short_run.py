@@ -1,6 +1,6 @@
-"""Shorten runs that aren't results: `--smoke` and `--profile` take a few steps, and the log marks them.
+"""Shorten runs that aren't results: those of `--smoke` and `--profile`, which take a few steps.
 
-The log has the event `not_a_result`, never ends with success, and is never named result_<n>.txt.
+Their log has the event `not_a_result`, never ends with success, and is never named result_<n>.txt.
 """
 
 from typing import Literal
@@ -15,15 +15,15 @@ _SMOKE_SNAPSHOT_STEP = 3
 
 
 def shortened(system: System, short: Short) -> System:
-    """Return the system with few steps and one evaluation at their end; its schedules stay.
+    """Return the system with few steps and one evaluation at their end; its schedules don't change.
 
-    A smoke run takes one snapshot if the system takes any; a profiled run takes none, to keep its steps steady.
-    Raises ConfigError if the system has too few steps to be profiled.
+    A smoke run takes one snapshot if the system takes any. A profiled run takes none, to keep its steps steady. Raises
+    ConfigError if the system has too few steps to be profiled.
     """
     if short == "profile" and system.max_steps < PROFILED_STEPS:
         raise ConfigError(
-            f"--profile takes {PROFILED_STEPS} steps, the system stops after {system.max_steps}; raise "
-            "schedule.max_steps and evaluation.max_samples to allow them"
+            f"--profile takes {PROFILED_STEPS} steps, but the system stops after {system.max_steps}; raise "
+            "schedule.max_steps and evaluation.max_samples"
         )
     if short == "smoke":
         steps = _SMOKE_STEPS

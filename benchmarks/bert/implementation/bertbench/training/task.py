@@ -1,7 +1,8 @@
-"""What a model learns: its initial weights, its loss, and samples to warm up on.
+"""Define what a model learns: its initial weights, its loss, and samples for the warm-up.
 
-A trainer asks its task for these; the step from the loss to updated weights is the trainer's, whatever the task.
-`PreTraining` is one task, `finetune/span_task.py` has another. Shapes: as in model/bert.py.
+A trainer gets these from its task. The step from the loss to updated weights belongs to the trainer and is the same for
+all tasks. `PreTraining` is one task; `finetune/span_task.py` has another.
+Shapes: as in model/bert.py.
 """
 
 from abc import ABC, abstractmethod
@@ -30,21 +31,21 @@ if TYPE_CHECKING:
 
 
 class Task(ABC):
-    """A model with its heads, and the loss of their outputs."""
+    """A model with its heads, and the loss for their outputs."""
 
     heads: tuple[str, ...]
-    """The modules of the whole model that the last stage of a split one takes, besides layers."""
+    """The modules, other than layers, that the last stage of a split model takes out of the whole model."""
 
     @abstractmethod
     def initial_model(self, system: System, seed: int, held: Iterable[str] | None = None) -> Bert:
         """Return the whole model before its first step, in main memory; the same on every rank.
 
-        With `held`, only these of its modules have memory: the others are torch's meta tensors.
+        If `held` is given, only those modules have memory; the others are torch's meta tensors.
         """
 
     @abstractmethod
     def gathering_model(self, system: System, seed: int, leads: bool) -> Bert:
-        """Return the whole model that rank 0, which `leads`, fills with trained weights; other ranks' has no memory."""
+        """Return the whole model. Rank 0, which `leads`, fills it with trained weights; elsewhere it has no memory."""
 
     @abstractmethod
     def stage(self, model: Bert, number: int, stages: int, precision: PrecisionName) -> "Stage":
@@ -52,7 +53,7 @@ class Task(ABC):
 
     @abstractmethod
     def loss(self, outputs: Any, part: Part, batch: Batch) -> Tensor:
-        """Return a part's weighted loss from the whole model's outputs; those of all parts and ranks add up."""
+        """Return a part's weighted loss, given the model's outputs; the losses of all parts and ranks add up."""
 
     @abstractmethod
     def sum_of_outputs(self, outputs: Any) -> Tensor:
@@ -60,7 +61,7 @@ class Task(ABC):
 
     @abstractmethod
     def synthetic_part(self, system: System, lengths_S: Integers, generator: torch.Generator) -> LoadedPart:
-        """Return one pass's samples to warm up on, in main memory: S sequences of these lengths, longest first."""
+        """Return one pass's samples for the warm-up, in main memory: S sequences of these lengths, longest first."""
 
 
 class PreTraining(Task):
@@ -69,19 +70,19 @@ class PreTraining(Task):
     heads = ("embeddings.word", "masked_lm", "pooler", "next_sentence")
 
     def initial_model(self, system: System, seed: int, held: Iterable[str] | None = None) -> Bert:
-        """Return the model of `initial_model`; see `Task`."""
+        """Return the model that the function `initial_model` makes; see `Task`."""
         return initial_model(system, seed, held)
 
     def gathering_model(self, system: System, seed: int, leads: bool) -> Bert:
-        """Return a model of undefined weights, since all of them are trained; see `Task`."""
+        """Return a model with undefined weights, because all of them will be replaced by trained ones; see `Task`."""
         del seed
         with torch.device("meta"):
             model = Bert(system.model.shape())
         return model.to_empty(device="cpu") if leads else model
 
     def stage(self, model: Bert, number: int, stages: int, precision: PrecisionName) -> "Stage":
-        """Return a stage whose last has both pre-training heads; see `Task`."""
-        from bertbench.parallel.stage import Stage  # noqa: PLC0415 - of split models only
+        """Return a stage; the last one has both pre-training heads; see `Task`."""
+        from bertbench.parallel.stage import Stage  # noqa: PLC0415 - for split models only
 
         return Stage(model, number, stages, precision)
 
@@ -94,7 +95,7 @@ class PreTraining(Task):
         return outputs.masked_lm_MV.sum() + outputs.next_sentence_S2.sum()
 
     def synthetic_part(self, system: System, lengths_S: Integers, generator: torch.Generator) -> LoadedPart:
-        """Return random tokens, every seventh one masked, at the sizes that the run fills its batches to."""
+        """Return random tokens, every seventh of them masked, filled up to a size like the run's batches."""
         batch = synthetic_of_lengths(lengths_S, system.model.vocab_size, generator)
         part = Part(
             ids=np.arange(len(lengths_S)),
@@ -108,9 +109,9 @@ PRE_TRAINING = PreTraining()
 
 
 def initial_model(system: System, seed: int, held: Iterable[str] | None = None) -> Bert:
-    """Return the whole model with the system's checkpoint, or with weights drawn from the seed.
+    """Return the whole model with the weights of the system's checkpoint, or with weights drawn from the seed.
 
-    With `held`, only these of its modules have memory, and their weights are those of the whole model. Raises
+    If `held` is given, only those modules have memory; their weights are the same as in the whole model. Raises
     CheckpointError if the checkpoint can't be read.
     """
     shape = system.model.shape()

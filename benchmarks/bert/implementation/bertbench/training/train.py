@@ -1,4 +1,4 @@
-"""The timed run, on one page: initialise, start the clock, train and evaluate in turn, stop at the target."""
+"""Do the timed run, on one page: initialise, start the clock, alternate training and evaluation, stop at the target."""
 
 import gc
 from collections.abc import Iterator
@@ -31,15 +31,16 @@ def train(
     progress: RunProgress,
     options: TrainOptions = NEW_RUN,
 ) -> Run:
-    """Train to the target or to the limit.
+    """Train until the target or the limit of steps is reached.
 
-    The seed fixes initial weights, dropout and the order of the data. The same machine, ranks, threads and arithmetic
-    (arithmetic.json) then repeat a CPU's losses to the bit. On CUDA they repeat up to rounding, which grows from step
-    to step: flash attention's backward pass and an embedding's gradient add atomically, in any order. With
-    launch.rank_speeds, the measured speeds decide which rank sums which samples.
+    The seed determines initial weights, dropout and the order of the data. On CPUs, the same machine, ranks, threads
+    and arithmetic (arithmetic.json) then repeat losses to the bit. On CUDA, losses repeat up to rounding errors, which
+    grow from step to step, because flash attention's backward pass and the gradient of embeddings use atomic additions
+    in any order. With launch.rank_speeds, the measured speeds decide which rank computes which samples.
 
-    Rank 0 writes `files`, other ranks have None. Raises RunError, ConfigError, DataError or CheckpointError; the log
-    ends with `aborted` if its clock had started. SIGTERM and SIGUSR1 raise StoppedError, after a snapshot by all ranks.
+    Rank 0 writes `files`; on other ranks it is None. Raises RunError, ConfigError, DataError or CheckpointError; if the
+    clock had started, the log ends with `aborted`. SIGTERM and SIGUSR1 raise StoppedError after all ranks have taken a
+    snapshot.
     """
     stop_at_once()
     resumption = options.resumption
@@ -99,11 +100,11 @@ def train(
 
 @contextmanager
 def _settled_heap() -> Iterator[None]:
-    """Let Python's collector skip in the body what exists before it, such as modules and the model.
+    """Let Python's garbage collector, within the context, skip earlier objects, such as modules and the model.
 
-    A full collection of the 400,000 objects that torch alone makes takes tenths of a second.
+    A full collection of the 400,000 objects that torch alone creates takes tenths of a second.
     """
-    gc.collect()  # else the self-check's trainers would keep their memory
+    gc.collect()  # otherwise the trainers of the self-check would keep their memory
     gc.freeze()
     try:
         yield
@@ -120,9 +121,9 @@ def _write_last_files(
     run: Run,
     progress: RunProgress,
 ) -> None:
-    """Write what a run leaves after its clock has stopped: a pipeline's timeline, its weights. Collective."""
+    """Write the files that follow when the clock has stopped: a pipeline's timeline, and the weights. Collective."""
     if system.layout.pipeline > 1:
-        from bertbench.results.pipeline_timeline import write_pipeline_timeline  # noqa: PLC0415 - of few runs
+        from bertbench.results.pipeline_timeline import write_pipeline_timeline  # noqa: PLC0415 - for few runs
 
         write_pipeline_timeline(trainer.stage_spans(), system, world, files)
     if system.checkpoint.final_weights:
@@ -132,16 +133,17 @@ def _write_last_files(
 def write_final_weights(
     system: System, world: World, trainer: Trainer, files: ResultFiles | None, seed: int, samples: int
 ) -> str:
-    """Write the model, gathered on rank 0 after `samples` samples, as weights.safetensors in its folder. Collective.
+    """Gather the model on rank 0 and write it to the run's folder, as weights.safetensors. Collective.
 
-    Returns a line for the user on rank 0, "" on the others. If writing fails, the run's result still stands.
+    Return a line for the user on rank 0, and "" on other ranks. `samples` is the number of samples trained. If writing
+    fails, the run's result is still valid.
     """
     world.watchdog.at("writing the final weights")
     line = ""
-    with trainer.evaluating():  # what reached the target
+    with trainer.evaluating():  # the weights that reached the target
         model = trainer.gather_model()
         if files and model is not None:
-            from bertbench.checkpoint.weights_file import write_weights  # noqa: PLC0415 - of runs that keep their weights
+            from bertbench.checkpoint.weights_file import write_weights  # noqa: PLC0415 - for runs that keep weights
 
             try:
                 entries = _vocabulary_entries(system)
@@ -149,15 +151,15 @@ def write_final_weights(
                 write_weights(files.weights, model.state_dict(), system.model.shape(), entries, source)
                 line = f"wrote {shown_path(files.weights)}"
             except CheckpointError as error:
-                line = f"warning: {error}; the run's result stands without its weights"
-    world.barrier()  # a rank that exits stops its heartbeat, and rank 0 would report it lost
+                line = f"warning: {error}; the run's result is valid, but its weights aren't saved"
+    world.barrier()  # a rank that exits stops its heartbeat, and rank 0 would report it as lost
     return line
 
 
 def _vocabulary_entries(system: System) -> int:
-    """Return the number of rows with tokens: the checkpoint's if the model started from one, else the data's."""
+    """Return the number of vocabulary rows in use: the checkpoint's if the model started from one, else the data's."""
     if system.model.checkpoint is not None:
-        from bertbench.checkpoint.start import check_weights  # noqa: PLC0415 - of runs that start from weights
+        from bertbench.checkpoint.start import check_weights  # noqa: PLC0415 - for runs that start from weights
 
         return check_weights(system, weights_file(system.model.checkpoint)).real_vocab_size
     return Manifest.read(data_folder(system.data.path)).tokenizer.vocab_size

@@ -1,7 +1,8 @@
-"""Take one optimizer step: accumulate, reduce, apply, publish. And the state that a snapshot saves.
+"""Take one optimizer step (accumulate, reduce, apply, publish), and provide the state that a snapshot saves.
 
-`WholeTrainer` holds the whole model on every rank, and so does `graph_trainer.py`; `layout_trainer.py` a part of it.
-`gradient_path.py` chooses the parts that a step passes through. Shapes: as in model/bert.py.
+`WholeTrainer` and the trainer in `graph_trainer.py` hold the whole model on every rank; the one in `layout_trainer.py`
+holds a part of it. `gradient_path.py` chooses the parts through which a step passes.
+Shapes: as in model/bert.py.
 """
 
 import math
@@ -45,20 +46,20 @@ if TYPE_CHECKING:
     from bertbench.common.stage_spans import StageSpan
     from bertbench.model.fp8_scaling import DelayedScaling
 
-WARMUP_STEPS = 2  # the first makes kernels and memory, the second finds them
-_SCALED_FROM = 8  # synthetic samples, from whose magnitudes the first step's fp8 scales follow
-_SIZES_S = 2.0  # for passes over batches of other sizes: of a small model all, of a large one none
+WARMUP_STEPS = 2  # the first compiles kernels and allocates memory, the second uses them
+_SCALED_FROM = 8  # synthetic samples whose magnitudes determine the fp8 scales of the first step
+_SIZES_S = 2.0  # limit for passes over batches of other sizes: enough for all with a small model, none with a large one
 
 
 class Trainer(ABC):
-    """The model of one rank, or its part of it, and the path from its gradients to updated weights."""
+    """One rank's model, or its part of the model, and the path from its gradients to updated weights."""
 
     _system: System
     _world: World
     _path: GradientPath
     _model_arithmetic: str
     passes_per_s = 1.0
-    """Forward and backward passes a second in the warm-up, measured where ranks' speeds are."""
+    """Forward and backward passes per second in the warm-up, if the system measures the speeds of ranks."""
 
     @property
     @abstractmethod
@@ -66,7 +67,7 @@ class Trainer(ABC):
         """Return the module whose parameters this rank updates."""
 
     def describe_step(self) -> StepDescription:
-        """Return how gradients are sent and applied, for the run's output and records."""
+        """Describe how gradients are sent and applied, for the run's output and files."""
         options = self._system.communication
         sync = self._system.sync
         clip = self._system.clip
@@ -88,7 +89,7 @@ class Trainer(ABC):
 
     @abstractmethod
     def gather_model(self) -> Bert | None:
-        """Return the model with all its weights on rank 0, None on the others. Collective."""
+        """Return the model with all its weights on rank 0, and None on other ranks. Collective."""
 
     @abstractmethod
     def _accumulate(self, parts: Sequence[LoadedPart]) -> Tensor:
@@ -96,15 +97,15 @@ class Trainer(ABC):
 
     @abstractmethod
     def _named_parameters(self) -> dict[str, nn.Parameter]:
-        """Return this rank's parameters by the names that a snapshot gives them."""
+        """Return this rank's parameters by their names in a snapshot."""
 
     def _logical_weights(self) -> dict[str, Tensor]:
-        """Return this rank's logical weights by the names that a snapshot gives them; sharded ones are DTensors."""
+        """Return this rank's logical weights by their names in a snapshot; sharded ones are DTensors."""
         return {name: parameter.detach() for name, parameter in self._named_parameters().items()}
 
     @abstractmethod
     def _take_warm_up_steps(self, generator: torch.Generator) -> None:
-        """Take steps like the run's and one evaluation on synthetic batches."""
+        """Take steps like the run's, and one evaluation, on synthetic batches."""
 
     @property
     def optimizer(self) -> Optimizer:
@@ -112,12 +113,12 @@ class Trainer(ABC):
         return self._path.optimizer
 
     def step(self, number: int, parts: Sequence[LoadedPart]) -> StepReport:
-        """Take step `number`, counted from 0, with this rank's samples; all of the timed work."""
+        """Take step `number`, counted from 0, with this rank's samples; this includes all of the timed work."""
         loss = self._accumulate(parts)
         return self._update(number, loss)
 
     def _update(self, number: int, loss: Tensor) -> StepReport:
-        """Reduce the gradients, update the weights and publish them; report the step, whose loss is `loss`."""
+        """Reduce the gradients, update the weights and publish them; return a report of the step with loss `loss`."""
         path = self._path
         reduced = path.reducer.finish()
         with in_phase(OPTIMIZER):
@@ -144,11 +145,11 @@ class Trainer(ABC):
         return []
 
     def evaluating(self) -> AbstractContextManager[None]:
-        """Return a context in which the model holds the weights to evaluate: all arrived, or an average. Collective."""
+        """Return a context in which the model holds the weights to evaluate: gathered, or an average. Collective."""
         return self._path.view.evaluating()
 
     def state(self) -> dict[str, Tensor]:
-        """Return the tensors in memory on which later steps depend: weights, moments, loss scale, sums in progress."""
+        """Return the tensors on which later steps depend: weights, moments, loss scale, unfinished sums; no copies."""
         self._path.weights.ready()
         names: dict[Tensor, str] = {parameter: name for name, parameter in self._named_parameters().items()}
         rank_state = {f"model.{name}": weight for name, weight in self._logical_weights().items()}
@@ -158,19 +159,19 @@ class Trainer(ABC):
         return self._path.view.state(names, rank_state)
 
     def resume(self, steps: int) -> None:
-        """Continue as after `steps` steps, once their `state` is restored."""
+        """Continue from the restored `state`, after `steps` steps."""
         self._path.weights.refresh()
         updates = self._path.scale.resume(steps)
         self.optimizer.resume(updates)
         self._path.view.resume(steps)
 
     def close(self) -> None:
-        """Finish what is in progress before the process group ends."""
+        """Finish communication in progress before the process group ends."""
         self._path.weights.ready()
         self._path.reducer.reset()
 
     def _warm_up(self, seed: int, startup: Startup | None) -> None:
-        """Take untimed steps, then restore weights and optimizer, and seed this rank's dropout."""
+        """Take untimed steps; then restore the weights and reset the optimizer, and seed this rank's dropout."""
         startup = startup or Startup()
         startup.mark("model")
         weights = [parameter.detach() for parameter in self._named_parameters().values()]
@@ -191,7 +192,7 @@ class Trainer(ABC):
 
 
 class WholeTrainer(Trainer):
-    """The whole model of one rank, built and warmed up: gradients are reduced behind the backward pass.
+    """The whole model on one rank, built and warmed up; gradients are reduced during the backward pass.
 
     With `optimizer.sharded`, a rank updates only a slice of the weights.
     """
@@ -207,11 +208,12 @@ class WholeTrainer(Trainer):
         task: Task = PRE_TRAINING,
         warm_up_lengths_S: Integers | None = None,
     ) -> None:
-        """Build and warm up; `startup` gets a mark at the end of each. `products` defaults to torch's own.
+        """Build and warm up; mark the end of each in `startup`. `products` defaults to torch's own.
 
-        The warm-up takes steps of samples of `warm_up_lengths_S`, those of a large part of the run, so that it
-        allocates what the run needs; a step of more tokens allocates more. By default all have full length. It then
-        passes through batches of `warm_up_sizes`: code is generated for each, and else the clock would pay for it.
+        The warm-up takes steps with samples of the lengths `warm_up_lengths_S`. They are those of a large part of the
+        run, so that the warm-up allocates the memory that the run needs; a step with more tokens allocates more. By
+        default all samples have full length. Then it runs passes over batches of `warm_up_sizes`, because code is
+        generated for each size, which would otherwise take time on the clock.
         """
         self._system = system
         self._world = world
@@ -231,17 +233,17 @@ class WholeTrainer(Trainer):
         self._model.keep_residual(system.precision.residual)
         if system.parallel.recompute:
             recompute(self._model.layers)
-            self._model.between = None  # a layer would keep two inputs
+            self._model.between = None  # with joined layers, each would have to keep two inputs
         self._warm_up(seed, startup)
         if self._scaling is not None:
             self._scaling.reset()
 
     def _multiply_in_fp8(self, seed: int) -> "DelayedScaling":
-        """Convert the model, with scales from a pass over synthetic samples in bf16. Collective.
+        """Convert the model to fp8, with scales from a pass over synthetic samples in bf16. Collective.
 
-        Raises ConfigError if the device has no fp8.
+        Raises ConfigError if the device doesn't support fp8.
         """
-        from bertbench.model.fp8_linear import multiply_in_fp8  # noqa: PLC0415 - of few runs
+        from bertbench.model.fp8_linear import multiply_in_fp8  # noqa: PLC0415 - for few runs
 
         system = self._system
         generator = torch.Generator().manual_seed(derive(seed, "scales"))
@@ -260,12 +262,12 @@ class WholeTrainer(Trainer):
 
     @property
     def model(self) -> Bert:
-        """Return the whole model, once all its weights are here. Collective."""
+        """Return the whole model, after all its weights have arrived. Collective."""
         self._path.weights.ready()
         return self._model
 
     def gather_model(self) -> Bert | None:
-        """Wait for all weights, and return the model on rank 0; see `Trainer.gather_model`."""
+        """Wait for all weights and return the model on rank 0; see `Trainer.gather_model`."""
         model = self.model
         return model if self._world.leads else None
 
@@ -276,14 +278,14 @@ class WholeTrainer(Trainer):
         return report
 
     def state(self) -> dict[str, Tensor]:
-        """Return the state of every trainer, and fp8's scales; see `Trainer.state`."""
+        """Return the state that every trainer has, and fp8's scales; see `Trainer.state`."""
         state = super().state()
         if self._scaling is not None:
             state |= self._scaling.state()
         return state
 
     def resume(self, steps: int) -> None:
-        """Continue as after `steps` steps; see `Trainer.resume`."""
+        """Continue from the restored state, after `steps` steps; see `Trainer.resume`."""
         super().resume(steps)
         if self._scaling is not None:
             self._scaling.publish()
@@ -312,7 +314,7 @@ class WholeTrainer(Trainer):
 
     @torch.no_grad()
     def outputs(self, batch: Batch) -> Any:
-        """Return the model's outputs for a batch; expects evaluation mode."""
+        """Return the model's outputs for a batch; the model must be in evaluation mode."""
         return self._score(batch)
 
     def _score(self, batch: Batch, labels: Labels | None = None) -> Any:
@@ -330,26 +332,26 @@ class WholeTrainer(Trainer):
         for sized in islice(self._parts_of_sizes(loaded.part, generator), passes_in_time):
             self._pass(sized)
         if system.launch.rank_speeds == "auto":
-            from bertbench.loading.rank_speeds import passes_per_s  # noqa: PLC0415 - of few runs
+            from bertbench.loading.rank_speeds import passes_per_s  # noqa: PLC0415 - for few runs
 
             self.passes_per_s = passes_per_s(lambda: self._pass(loaded), self._world)
         self._path.reducer.drop()
         self._evaluate_once(loaded.batch)
 
     def _synthetic_part(self, generator: torch.Generator) -> LoadedPart:
-        """Return one pass's samples on the device."""
+        """Return the samples of one pass, on the device."""
         part, batch = self._task.synthetic_part(self._system, self._warm_up_lengths_S, generator)
         return LoadedPart(part, batch.to(self._world.device))
 
     def _parts_of_sizes(self, part: Part, generator: torch.Generator) -> Iterator[LoadedPart]:
-        """Yield a batch of each of the run's sizes, one short sample and filler, under the loss weights of `part`."""
+        """Yield a batch of each of the run's sizes: one short sample and filler, with the loss weights of `part`."""
         for size in self._warm_up_sizes:
             length = math.ceil(size.tokens / size.sequences)
             batch = synthetic(1, length, self._system.model.vocab_size, generator)
             yield LoadedPart(part, fill_to(batch, size).to(self._world.device))
 
     def _evaluate_once(self, batch: Batch) -> None:
-        self._model.eval()  # evaluation compiles separately
+        self._model.eval()  # evaluation is compiled separately
         with torch.no_grad():
             self._score(batch)
         self._model.train()
@@ -367,12 +369,12 @@ class WholeTrainer(Trainer):
 
 
 def full_lengths(system: System) -> Integers:
-    """Return the lengths of one pass's samples if all are as long as the model allows; at least one."""
+    """Return the lengths of the samples of one pass, if all are as long as the model allows; at least one sample."""
     return np.full(max(1, system.samples_per_pass), system.model.max_positions)
 
 
 def tiny_backward(score: Callable[[Batch], Any], shape: BertShape, task: Task = PRE_TRAINING) -> None:
-    """Run a backward pass on a few tokens, to find the order of its gradients."""
+    """Run a backward pass on a few tokens, to find the order of gradients."""
     tokens = min(8, shape.max_positions)
     outputs = score(synthetic(1, tokens, shape.vocab_size, torch.Generator().manual_seed(1)))
     task.sum_of_outputs(outputs).backward()
