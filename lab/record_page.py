@@ -13,24 +13,30 @@ def record_page(title: str, record: Mapping[str, Any]) -> str:
 
 
 def _shown(value: Any, caption: str = "") -> list[str]:
-    """Return a value as HTML: for a list of rows, one table of their plain values, then the values nested in each."""
+    """Return a value as HTML: for a list of rows, one table of their plain values, then the values nested in each.
+
+    A column without any value is left out.
+    """
     items = value if isinstance(value, list | tuple) else [value]
     if not _has_rows(items):
         return [paragraph(_cell(item)) for item in items]
-    heads: dict[str, None] = {}  # in the order in which rows first have them
+    plain_values: dict[str, list[str]] = {}  # in the order in which rows first have them
+    has_rows: set[str] = set()
     within: list[str] = []
     for row in items:
         for name, inner in row.items():
             if _has_rows(inner):
+                has_rows.add(name)
                 within += _shown(inner, f"{next(iter(row.values()))}: {name}")
             else:
-                heads[name] = None
+                plain_values.setdefault(name, []).append(_cell(inner))
+    heads = [name for name, values in plain_values.items() if any(values) and name not in has_rows]
     if not heads:
         return within
     cells = []
     for row in items:
         cells.append([_cell(row.get(head)) for head in heads])
-    return [html_table([*heads], cells, caption), *within]
+    return [html_table(heads, cells, caption), *within]
 
 
 def _has_rows(value: Any) -> bool:

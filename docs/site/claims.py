@@ -52,7 +52,7 @@ def _demo_claims() -> Rows:
     samples = [samples_to_end(run) or 0 for run in runs]
     for claim, values, form in (("seconds", seconds, ".1f"), ("samples", samples, ",.0f")):
         figure = f"{mean_of(values):{form}} (range {min(values):{form}} to {max(values):{form}})"
-        command = f"./run_and_time.sh cpu_demo --runs {len(runs)}"
+        command = f"`./run_and_time.sh cpu_demo --runs {len(runs)}`"
         record = link(logs[0].parent)
         yield [f"The demo's {claim} to its target", figure, str(len(runs)), "mean and range", command, record]
 
@@ -73,7 +73,7 @@ def _bench_claims() -> Rows:
                 if low:
                     no_difference = 0 if unit == "%" else 1
                     shown = _shown(float(low) <= no_difference <= float(high))
-                yield [claim, f"{figure} {unit}{interval}", seeds, shown, command_of(record), link(path)]
+                yield [claim, f"{figure} {unit}{interval}", seeds, shown, f"`{command_of(record)}`", link(path)]
 
 
 def _overlap_claims() -> Rows:
@@ -88,7 +88,7 @@ def _overlap_claims() -> Rows:
             where = f"{row['bandwidth_mbit']:,.0f} Mbit/s"
             claim = f"overlap: milliseconds that `{row['mode']}` exposes less than `before`, {where}"
             figure = f"{row['less_ms']:.0f} ({low:.0f} to {high:.0f})"
-            yield [claim, figure, "-", _shown(low <= 0 <= high), command_of(record), link(path)]
+            yield [claim, figure, "-", _shown(low <= 0 <= high), f"`{command_of(record)}`", link(path)]
 
 
 def _format_claims() -> Rows:
@@ -101,7 +101,7 @@ def _format_claims() -> Rows:
         claim = f"Samples of {found['setting']} {found['changed']} over those of {found['baseline']}"
         figure = f"{found['ratio']:.3f} ({found['low']:.3f} to {found['high']:.3f})"
         shown = _shown(found["low"] <= 1 <= found["high"] or found["missed"] > 0)
-        yield [claim, figure, str(len(found["pairs"])), shown, command_of(record), link(path)]
+        yield [claim, figure, str(len(found["pairs"])), shown, f"`{command_of(record)}`", link(path)]
 
 
 def _study_claims(name: str) -> Rows:
@@ -115,7 +115,7 @@ def _study_claims(name: str) -> Rows:
         claim = f"Samples of `{difference['arm']}` minus those of `{difference['against']}`{ranks}"
         figure = f"{mean:+.1f} % ({low:+.1f} to {high:+.1f})"
         shown = _shown(pair["holm_p"] > 0.05 or pair["missed"] > 0)
-        yield [claim, figure, str(pair["seeds"]), shown, f"bertbench lab {_STUDIES[name]}", link(path)]
+        yield [claim, figure, str(pair["seeds"]), shown, f"`bertbench lab {_STUDIES[name]}`", link(path)]
 
 
 def _optimizer_claims() -> Rows:
@@ -123,7 +123,7 @@ def _optimizer_claims() -> Rows:
     arms = {arm["arm"]: arm for arm in study["arms"]}
     batches = study["definition"]["cells"]["batch"]
     seeds = study["arms"][0]["seeds"]
-    where = ["bertbench lab optimizer", link(OPTIMIZER_STUDY)]
+    where = ["`bertbench lab optimizer`", link(OPTIMIZER_STUDY)]
     pairs = {(pair["arm"], pair["cells"]): pair for pair in study["pooled"]}
     chosen = [pairs[arm, cells] for arm in _OPTIMIZERS for cells in _STARTS]
     p_values = holm([_p_value(pair) for pair in chosen])

@@ -2,7 +2,7 @@
 
 README.md, results/README.md, compliance/README.md and CHANGELOG.md become pages, and `bertbench report` draws another
 one of results/. Links between pages stay links. If GitHub builds the site (GITHUB_REPOSITORY), a link to another file
-leads to the repository there; otherwise it becomes plain text.
+leads to the repository there; otherwise it becomes plain text. A picture is a link to itself, to be seen at full size.
 """
 
 import os
@@ -26,6 +26,8 @@ _PAGES = {
 }  # fmt: skip
 _BLOCK = re.compile(r"^```\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LONGEST_LINE = 100  # characters that fit at the usual font size
+_INLINE_CODE = re.compile(r"<code>[^\n]*?</code>")
+_OPTION = re.compile(r"(?<=[\s>])--?[a-z][\w-]*")
 _LINK = re.compile(r"(!?)\[([^]]*)\]\(([^)#:]+)(#[^)]*)?\)")
 
 
@@ -47,11 +49,17 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         path = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
         name = _PAGES.get(path, path.removeprefix("docs/"))
         if path in _PAGES or path.startswith("docs/"):
-            return f"{picture}[{text}]({name}{anchor})"
+            shown = f"[![{text}]({name})]" if picture else f"[{text}]"
+            return f"{shown}({name}{anchor})"
         repository = os.environ.get("GITHUB_REPOSITORY")
         return f"[{text}](https://github.com/{repository}/blob/main/{path}{anchor})" if repository else text
 
     return _BLOCK.sub(_sized, _LINK.sub(led, markdown))
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Mark the options in inline code, which wide.css keeps on one line."""
+    return _INLINE_CODE.sub(lambda code: _OPTION.sub(r'<span class="option">\g<0></span>', code[0]), html)
 
 
 def _sized(block: re.Match[str]) -> str:

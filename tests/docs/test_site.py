@@ -25,6 +25,9 @@ def test_every_page_is_in_the_site_and_a_broken_link_to_a_heading_is_found(tmp_p
     assert expected <= {page.stem for page in site.glob("*.html")}
     home = (site / "index.html").read_text()
     assert re.search(r'<link rel="stylesheet" href="wide.css"', home) and ".wide" in (site / "wide.css").read_text()
+    assert re.search(r'<a href="demo.svg"><img [^>]*src="demo.svg"', home), "a picture leads to its full size"
+    running = (site / "running.html").read_text()
+    assert '<code>-- <span class="option">--oversubscribe</span></code>' in running, "no line breaks after a hyphen"
     results = (site / "results.html").read_text()
     blocks = re.findall(r'<div class="(wide )?highlight">.*?<code>(.*?)</code>', results, re.DOTALL)
     assert all(wide for wide, block in blocks if "bertbench lab time-to-target" in block), (

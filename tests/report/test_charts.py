@@ -53,6 +53,14 @@ def test_text_from_a_log_is_never_markup() -> None:
     figure = lines(evil, {evil: [(1, 2), (2, 3)]}, Axis(evil), Axis(evil), (evil, 3))
     assert "<script" not in page(evil, section(evil, paragraph(evil), figure, html_table([evil], [[evil]], evil)))
     ET.fromstring(figure)
+    assert paragraph("`a<b` lists `c`") == "<p><code>a&lt;b</code> lists <code>c</code></p>\n"
+
+
+def test_a_column_with_a_text_of_more_than_forty_characters_wraps() -> None:
+    table = html_table(["run", "reason"], [["one", 40 * "a"], ["two", "b" + 40 * "a"]])
+    assert table.count('<td class="text">') == 2
+    assert '<th scope="col" class="text">reason</th>' in table
+    assert 'class="text"' not in html_table(["run", "reason"], [["one", 40 * "a"]])
 
 
 def test_a_logarithmic_axis_shows_powers_of_two_and_leaves_out_what_isn_t_positive() -> None:

@@ -87,8 +87,8 @@ def _drawable(points: Sequence[tuple[float, float]], x: Axis, y: Axis) -> list[t
 
 
 def _level(name: str, left: float, height: float) -> list[str]:
-    """Draw a horizontal line with a name, which is above the line, or below it if the line is near the top."""
-    baseline = height - 4 if height > _TOP + 16 else height + 14
+    """Draw a horizontal line with a name, which stands clear above it, or below it if the line is near the top."""
+    baseline = height - 10 if height > _TOP + 22 else height + 14
     return [_horizontal(left, height, "level"), _text(left + 4, baseline, name, "strong")]
 
 

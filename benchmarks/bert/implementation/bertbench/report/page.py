@@ -4,6 +4,7 @@ A page is `page(title, section(heading, part, ...), ...)`. Parts are HTML: `para
 charts from `bertbench.report.charts`. Every function escapes its text, except arguments that are documented as HTML.
 """
 
+import re
 from collections.abc import Sequence
 
 from bertbench.common.markup import escape
@@ -14,6 +15,9 @@ _LIGHT = (
 _DARK = (
     "#6cb6f5", "#ff9561", "#74d089", "#dc8df0", "#e6c34a", "#5fd0e3", "#ff8ab1", "#aeb6bf", "#c9a27e", "#a5a0ff",
 )  # fmt: skip
+
+_LONGEST_VALUE = 40  # characters; a longer cell is a text
+_CODE = re.compile(r"`([^`]+)`")
 
 # Browsers refuse anything outside the file itself, so text from a log can neither load nor run anything.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
@@ -34,6 +38,7 @@ h1 { font-size: 1.6rem; line-height: 1.2; margin: .5rem 0; }
 h3 { font-size: 1.05rem; margin: 1.6rem 0 .4rem; }
 h2 { font-size: 1.25rem; border-bottom: 1px solid var(--rule); padding-bottom: .2rem; margin: 2rem 0 .8rem; }
 a { color: var(--series-0); }
+code { font: .9em ui-monospace, monospace; }
 .soft { color: var(--soft); } .good { color: var(--good); } .bad { color: var(--bad); }
 .panels { display: grid; gap: 1rem; align-items: start;
   grid-template-columns: repeat(auto-fill, minmax(min(100%, 21rem), 1fr)); }
@@ -57,9 +62,13 @@ figure i:not(.pattern-0) { background: none; border: 2px dashed; } figure i.patt
   linear-gradient(to left, var(--paper) 1.2rem, transparent) right / 3rem 100% no-repeat local,
   linear-gradient(to left, var(--shade), transparent) right / 1.2rem 100% no-repeat scroll var(--paper); }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .9rem; }
-th, td { padding: .25rem .7rem .25rem 0; text-align: left; border-bottom: 1px solid var(--rule); white-space: nowrap; }
+th, td { padding: .25rem .7rem .25rem 0; text-align: left; border-bottom: 1px solid var(--rule); white-space: nowrap;
+  vertical-align: top; }
 th:not(:first-child), td:not(:first-child) { text-align: right; }
 th:first-child, td:first-child { position: sticky; left: 0; background: var(--paper); }
+th.text, td.text:not(:first-child) { text-align: left; }
+td.text { white-space: normal; min-width: 14rem; max-width: 32rem; }
+td.text:first-child { min-width: 0; max-width: min(32rem, 45vw); } /* the first column must not cover the others */
 """
 
 
@@ -85,9 +94,15 @@ def heading(text: str) -> str:
 
 
 def paragraph(text: str, tone: str = "") -> str:
-    """Return a paragraph, or nothing if there is no text; `tone` is "soft", "good" or "bad"."""
+    """Return a paragraph, or nothing if there is no text; `tone` is "soft", "good" or "bad".
+
+    Text in backticks becomes code.
+    """
+    if not text:
+        return ""
     kind = f' class="{tone}"' if tone else ""
-    return f"<p{kind}>{escape(text)}</p>\n" if text else ""
+    content = _CODE.sub(r"<code>\1</code>", escape(text))
+    return f"<p{kind}>{content}</p>\n"
 
 
 def panels(*charts: str) -> str:
@@ -98,18 +113,24 @@ def panels(*charts: str) -> str:
 def html_table(
     header: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "", links: Sequence[str] = ()
 ) -> str:
-    """Return a table. All columns except the first are right-aligned; the first stays visible when the table scrolls.
+    """Return a table. All columns except the first are right-aligned, but for long texts, which wrap.
+
+    The first column stays visible when the table scrolls.
 
     `links` holds an address for each row, to which the cell in the first column is linked.
     """
-    head = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in header)
+    kinds = []
+    for column in range(len(header)):
+        longest = max((len(row[column]) for row in rows), default=0)
+        kinds.append(' class="text"' if longest > _LONGEST_VALUE else "")
+    head = "".join(f'<th scope="col"{kind}>{escape(cell)}</th>' for kind, cell in zip(kinds, header, strict=True))
     names = [escape(row[0]) for row in rows]
     if links:
         names = [f'<a href="{escape(link)}">{name}</a>' for link, name in zip(links, names, strict=True)]
     body = ""
     for name, row in zip(names, rows, strict=True):
-        values = "".join(f"<td>{escape(cell)}</td>" for cell in row[1:])
-        body += f"<tr><td>{name}</td>{values}</tr>\n"
+        values = "".join(f"<td{kind}>{escape(cell)}</td>" for kind, cell in zip(kinds[1:], row[1:], strict=True))
+        body += f"<tr><td{kinds[0]}>{name}</td>{values}</tr>\n"
     label = escape(caption or header[0])
     return (
         f'{paragraph(caption, "soft")}<div class="scroll" tabindex="0" role="region" aria-label="{label}">'
