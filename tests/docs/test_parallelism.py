@@ -21,7 +21,7 @@ def test_the_three_ways_to_split_a_model_take_the_page_s_milliseconds_and_gigaby
         (row,) = [row for row in layouts if split.items() <= row.items()]
         return f"{row['step_ms']:,.0f} ms{between}{row['memory_gb_per_gpu']:.0f} GB"
 
-    assert figures(" a step and ", tensor=8, pipeline=1) in PAGE
+    assert figures(" per step and ", tensor=8, pipeline=1) in PAGE
     assert figures(" and ", tensor=4, pipeline=16, fits=True) in PAGE
     assert figures(" and ", fully_shard=True) in PAGE
     assert layouts[0]["tensor"] == 4, "the page calls it the fastest"
