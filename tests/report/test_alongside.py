@@ -67,8 +67,8 @@ def test_a_port_in_use_is_one_clear_line_before_anything_starts(
         port = taken.getsockname()[1]
         complaint = printed("train", tiny_file, "--metrics-port", port, code=2)
     assert complaint == (
-        f"bertbench: --metrics-port: 127.0.0.1 port {port} can't be used (Address already in use); name a free port of "
-        "this machine\n"
+        f"bertbench: --metrics-port: port {port} of 127.0.0.1 can't be used (Address already in use); name a free port "
+        "of this machine\n"
     )
     assert not (tmp_path / "runs").exists()
 
