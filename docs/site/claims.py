@@ -4,6 +4,7 @@ import math
 import re
 import statistics
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 from scipy import stats
@@ -93,15 +94,14 @@ def _overlap_claims() -> Rows:
 
 def _format_claims() -> Rows:
     """Yield the samples that a number format needs over those of another."""
-    for path in sorted((RESULTS / "bench").glob("*/*.json")):
+    paths = chain.from_iterable(sorted((RESULTS / "bench").glob(f"*/{name}.json")) for name in COMPARISONS)
+    for path in paths:
         record = read(path)
-        if path.stem not in COMPARISONS:
-            continue
-        found = record["results"]
-        claim = f"Samples of {found['setting']} {found['changed']} over those of {found['baseline']}"
-        figure = f"{found['ratio']:.3f} ({found['low']:.3f} to {found['high']:.3f})"
-        shown = _shown(found["low"] <= 1 <= found["high"] or found["missed"] > 0)
-        yield [claim, figure, str(len(found["pairs"])), shown, f"`{command_of(record)}`", link(path)]
+        result = record["results"]
+        claim = f"Samples of {result['setting']} {result['changed']} over those of {result['baseline']}"
+        figure = f"{result['ratio']:.3f} ({result['low']:.3f} to {result['high']:.3f})"
+        shown = _shown(result["low"] <= 1 <= result["high"] or result["missed"] > 0)
+        yield [claim, figure, str(len(result["pairs"])), shown, f"`{command_of(record)}`", link(path)]
 
 
 def _study_claims(name: str) -> Rows:

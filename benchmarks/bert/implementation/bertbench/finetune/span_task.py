@@ -59,7 +59,7 @@ class SpanTask(Task):
             return SpanBert(system.model.shape())
 
     def stage(self, model: Bert, number: int, stages: int, precision: PrecisionName) -> "Stage":
-        """Return a stage of the model, the last of which has the span head; see `Task`."""
+        """Return a stage of the model; the last stage has the span head. See `Task`."""
         from bertbench.finetune.span_stage import SpanStage  # noqa: PLC0415 - only split models need it
 
         return SpanStage(model, number, stages, precision)

@@ -56,7 +56,7 @@ class SharedMemorySum(Exchange):
 
 
 class ReduceScatter(Exchange):
-    """Sums by one collective over all ranks, each of which owns a slice."""
+    """Sums by one collective over all ranks; each rank owns a slice."""
 
     def __init__(self) -> None:
         self.slices = distributed.get_world_size()

@@ -74,7 +74,7 @@ class FlopTerms(NamedTuple):
 
     @classmethod
     def of(cls, shape: BertShape) -> "FlopTerms":
-        """Return 6 L (4 D^2 + 2 D F), 12 L D and 6 (D^2 + D V): 6 for each weight and token, of which 2 are forward."""
+        """Return 6 L (4 D^2 + 2 D F), 12 L D and 6 (D^2 + D V): 2 forward and 4 backward for each weight and token."""
         width = shape.hidden_size
         return cls(
             token=6.0 * shape.layers * (4 * width**2 + 2 * width * shape.feed_forward_size),

@@ -91,7 +91,7 @@ class MultiTensorAdam:
         self._options = options
         self._vector_options = options.model_copy(update={"name": "adam", "weight_decay": 0.0})
         self.steps: Scalar = 0
-        """Steps taken; a float64 tensor on the device once a step may have been skipped."""
+        """Steps taken; if steps may be skipped, a float64 tensor on the device."""
         self.matrix_step = matrix_step
         """May be replaced between steps, so that a benchmark can compare steps on the same moments."""
         if vector_step is None and options.trust_ratio:

@@ -74,7 +74,7 @@ def calibration(gpu: Gpu = "a100") -> Calibration:
     """Return the calibration on all calibrating results.
 
     For a GPU other than the A100, network share and waiting time are the A100's, but the share of peak is its own: the
-    median of its published results on one node of 8 SXM GPUs, most of which computed in fp8.
+    median of its published results on one node of 8 SXM GPUs. Most of these results computed in fp8.
     """
     if gpu == "a100":
         return fit_calibration()

@@ -86,7 +86,7 @@ def range_of(system: System, gpu: Gpu, minutes: float, card: str | None = None) 
 
 
 def covered(errors: Sequence[float]) -> int:
-    """Return how many errors lie within the range of the other errors, each of which excludes the result itself."""
+    """Return how many errors lie within the range of the other errors, the error in question left out."""
     count = 0
     for place, error in enumerate(errors):
         low, high = _middle([*errors[:place], *errors[place + 1 :]])

@@ -19,7 +19,7 @@ def ring(ranks: int) -> float:
 
 
 def sent_bytes(system: System, place: Coordinate, tokens: int, masked: int) -> dict[str, int]:
-    """Return, by dimension, the bytes that a rank sends in a step of `tokens` tokens, of which `masked` are masked."""
+    """Return, by dimension, the bytes that a rank sends in a step of `tokens` tokens, with `masked` masked ones."""
     shape, layout = system.model.shape(), system.layout
     if system.parallel.fully_shard:
         # each part gathers the weights twice and scatters gradients: 3 (d - 1) / d, rows rounded up to d

@@ -72,7 +72,7 @@ class GradientTraffic(NamedTuple):
     bytes_each: int = 2
     """Bytes for each parameter; published runs send 16 bits."""
     collectives: int = 26
-    """The number of buckets, each of which is one all-reduce; published runs count as having buckets of 25 MB.
+    """The number of buckets. Each bucket is one all-reduce; published runs count as having buckets of 25 MB.
 
     The last bucket can't overlap the backward pass.
     """
