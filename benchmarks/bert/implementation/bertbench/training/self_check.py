@@ -3,7 +3,8 @@
 plain: fp32, torch's products, not compiled
     -> + bf16 -> + fp8 -> + oneDNN -> + torch.compile -> + bf16 residual -> + Triton -> + CUDA graphs
 Each path takes one step of a model with two of the run's layers, without dropout, on one synthetic batch. If a path
-fails, or its loss, gradients or updates exceed their bounds, the run continues without it and prints a warning.
+fails, or its loss, gradients or updates exceed their bounds, the run continues without it and prints a warning. If it
+fails on some ranks only, the others wait for them in the step's collectives, and the run ends.
 
 A recorded step is also replayed with dropout, because a stale seed would produce the same mask for the whole run.
 """
@@ -20,6 +21,7 @@ from torch import Tensor
 from bertbench.common.errors import ConfigError
 from bertbench.config import System
 from bertbench.config.optimizer import Communication, Sync
+from bertbench.distributed.joint_attempt import attempt_together, reason_of
 from bertbench.distributed.world import World
 from bertbench.loading.batch import synthetic
 from bertbench.loading.bins import Bins
@@ -91,6 +93,8 @@ class FastPath(NamedTuple):
     name: str
     instead: str
     """What a run uses without it."""
+    setting: str
+    """The setting of a run without it."""
     rounds: bool
     """Whether it may round differently in 16 or 8 bits: then gradients have a wider bound and updates have none."""
     is_on: Callable[[Arithmetic], bool]
@@ -107,25 +111,61 @@ def _by_onednn(arithmetic: Arithmetic) -> bool:
 
 
 FAST_PATHS = (
-    FastPath("bf16", "fp32", True, lambda chosen: without_fp8(chosen.precision) == "bf16", {"precision": "fp32"}),
-    FastPath("fp8", "bf16", True, lambda chosen: chosen.precision == "fp8", {"precision": "bf16"}, ("bf16",)),
-    FastPath("oneDNN matmuls", "torch matmul", True, _by_onednn, {"products": ()}),
     FastPath(
-        "torch.compile", "torch's own operations", True, lambda chosen: chosen.compile != "none", {"compile": "none"}
+        "bf16",
+        "fp32",
+        "precision.compute=fp32",
+        True,
+        lambda chosen: without_fp8(chosen.precision) == "bf16",
+        {"precision": "fp32"},
+    ),
+    FastPath(
+        "fp8",
+        "bf16",
+        "precision.compute=bf16",
+        True,
+        lambda chosen: chosen.precision == "fp8",
+        {"precision": "bf16"},
+        ("bf16",),
+    ),
+    FastPath("oneDNN matmuls", "torch matmul", "compute.products=torch", True, _by_onednn, {"products": ()}),
+    FastPath(
+        "torch.compile",
+        "torch's own operations",
+        "compute.compile=none",
+        True,
+        lambda chosen: chosen.compile != "none",
+        {"compile": "none"},
     ),
     FastPath(
         "bf16 residual",
         "hidden states in fp32",
+        "precision.residual=fp32",
         True,
         lambda chosen: without_fp8(chosen.precision) == "bf16" and chosen.residual == "bf16",
         {"residual": "fp32"},
         ("bf16",),
     ),
-    FastPath("Triton optimizer", "torch's optimizer", False, lambda chosen: chosen.impl == "triton", {"impl": "torch"}),
-    FastPath("apex's optimizer", "torch's optimizer", False, lambda chosen: chosen.impl == "apex", {"impl": "torch"}),
+    FastPath(
+        "Triton optimizer",
+        "torch's optimizer",
+        "optimizer.impl=torch",
+        False,
+        lambda chosen: chosen.impl == "triton",
+        {"impl": "torch"},
+    ),
+    FastPath(
+        "apex's optimizer",
+        "torch's optimizer",
+        "optimizer.impl=torch",
+        False,
+        lambda chosen: chosen.impl == "apex",
+        {"impl": "torch"},
+    ),
     FastPath(
         "CUDA graphs",
         "steps without graphs",
+        "compute.compile=default",
         False,
         lambda chosen: chosen.compile == "graphs",
         {"compile": "default"},
@@ -175,6 +215,7 @@ def check_fast_paths(system: System, world: World, fastest: Arithmetic, take: Ta
     """Return the arithmetic without the paths that compute something else; the same on all ranks. Collective.
 
     If ranks share a model, or gradients are in fp16, nothing is compared and the arithmetic is returned unchanged.
+    Raises RunError on a rank on which alone a path fails.
     """
     paths = paths_of(fastest)
     if system.parallel.splits or system.scales_loss or not paths:
@@ -208,14 +249,17 @@ def _try_path(
         if name in off:
             return {}, f"needs {name}, which was refused"
     trial = without(fastest, [name for name in off if name != path.name])
-    try:
+
+    def attempt() -> tuple[StepResult, str]:
         result = take(trial.applied(system), world, dict(trial.products))
-        problem = ""
-        if path.find_problem is not None:
-            problem = path.find_problem(trial.applied(system), world, dict(trial.products))
-    except _failures() as error:
-        text = str(error).strip() or type(error).__name__
-        return {}, text.splitlines()[-1]
+        if path.find_problem is None:
+            return result, ""
+        return result, path.find_problem(trial.applied(system), world, dict(trial.products))
+
+    outcome = attempt_together(world, f"the check of {path.name}", attempt, _failures(), f"add --set {path.setting}")
+    if isinstance(outcome, Exception):
+        return {}, reason_of(outcome)
+    result, problem = outcome
     bound = _BOUNDS.get(trial.precision, _EXACT) if path.rounds else _EXACT
     return result, difference(result, expected, bound, updates=not path.rounds) or problem
 
