@@ -251,12 +251,17 @@ def test_compiled_pieces_multiply_and_observe_as_plain_layers(backend: str | Non
 def test_a_gpu_without_fp8_or_triton_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     check_device(CPU)
     monkeypatch.setattr(fp8_linear, "find_spec", lambda name: name)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA A10")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 9))
     check_device(torch.device("cuda"))
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 6))
-    with pytest.raises(ConfigError, match=r"the GPU has compute capability 8\.6, products in fp8 need 8\.9; set it"):
+    with pytest.raises(
+        ConfigError, match=r"^precision.compute is fp8, but NVIDIA A10 \(compute capability 8\.6\) has no"
+    ):
         check_device(torch.device("cuda"))
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
     monkeypatch.setattr(fp8_linear, "find_spec", lambda _: None)
-    with pytest.raises(ConfigError, match=r"fp8: found no Triton, .* install bertbench\[kernels\], or set it to bf16"):
+    with pytest.raises(
+        ConfigError, match=r"Triton isn't installed, .* install bertbench\[kernels\], or add --set prec"
+    ):
         check_device(torch.device("cuda"))

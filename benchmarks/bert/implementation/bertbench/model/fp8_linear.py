@@ -22,10 +22,10 @@ from torch.nn import functional
 from bertbench.common.errors import ConfigError
 from bertbench.model.bert import Bert
 from bertbench.model.encoder import in_format
+from bertbench.model.format_needs import format_problem
 from bertbench.model.fp8_scaling import (
     E4M3,
     E5M2,
-    FP8_CAPABILITY,
     DelayedScaling,
     LinearScaling,
     TensorScaling,
@@ -199,18 +199,13 @@ def check_device(device: torch.device) -> None:
     """Raise ConfigError if a GPU has no products in fp8, or Triton isn't there to cast for them."""
     if device.type != "cuda":
         return
-    capability = torch.cuda.get_device_capability(device)
-    if capability < FP8_CAPABILITY:
-        version = ".".join(map(str, capability))
-        least_version = ".".join(map(str, FP8_CAPABILITY))
-        raise ConfigError(
-            f"precision.compute fp8: the GPU has compute capability {version}, products in fp8 need {least_version}; "
-            "set it to bf16"
-        )
+    problem = format_problem("fp8", torch.cuda.get_device_name(device), torch.cuda.get_device_capability(device))
+    if problem is not None:
+        raise ConfigError(problem)
     if find_spec("triton") is None:
         raise ConfigError(
-            "precision.compute fp8: found no Triton, in which a GPU's casts are written; install bertbench[kernels], "
-            "or set it to bf16"
+            "precision.compute is fp8, but Triton isn't installed, in which a GPU's casts are written; install "
+            "bertbench[kernels], or add --set precision.compute=bf16"
         )
 
 
