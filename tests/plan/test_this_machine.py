@@ -196,7 +196,7 @@ def test_a_gpu_system_is_refused_without_gpus_and_can_be_planned(
 ) -> None:
     install(monkeypatch)
     for command in ("train", "launch"):
-        said = printed(command, "gpu_1", code=1)
+        said = printed(command, "gpu_1", code=2)
         assert "found 0 GPUs, the system file states 1 per node; use a CPU system such as cpu_demo" in said
     plan = answer("plan", "gpu_1")
     assert plan["memory_gb_per_gpu"] <= plan["memory_capacity_gb"] == 16
