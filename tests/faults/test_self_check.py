@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bertbench.distributed.world import World
-from bertbench.training.trainer import WholeTrainer
+from bertbench.training.whole_trainer import WholeTrainer
 from tests.conftest import Tiny
 from tests.faults.ended import trained
 

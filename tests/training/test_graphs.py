@@ -27,7 +27,7 @@ from bertbench.loading.sampler import Sampler
 from bertbench.model import attention
 from bertbench.model.sequences import Sequences
 from bertbench.training.graph_trainer import GraphTrainer
-from bertbench.training.trainer import WholeTrainer
+from bertbench.training.whole_trainer import WholeTrainer
 from tests.conftest import Tiny
 from tests.ranks import run_ranks
 from tests.training.steps import SEED, loaded, sampler_of

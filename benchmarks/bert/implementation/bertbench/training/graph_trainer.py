@@ -34,7 +34,7 @@ from bertbench.model.loss import weighted_loss
 from bertbench.model.products import Shape
 from bertbench.model.sequences import EqualLengths, Sequences
 from bertbench.results.metrics import StepReport
-from bertbench.training.trainer import WARMUP_STEPS, WholeTrainer
+from bertbench.training.whole_trainer import WARMUP_STEPS, WholeTrainer
 
 Record = Callable[[Callable[[], Tensor]], Callable[[], Tensor]]
 """Given a function, returns a function that repeats its work on the same memory and returns the same tensor."""

@@ -32,7 +32,7 @@ from bertbench.machine.choose_arithmetic import Arithmetic
 from bertbench.model.linear import Products
 from bertbench.model.options import PrecisionName, without_fp8
 from bertbench.model.products import Shape
-from bertbench.training.trainer import WholeTrainer
+from bertbench.training.whole_trainer import WholeTrainer
 
 if TYPE_CHECKING:
     from bertbench.training.graph_trainer import Record
