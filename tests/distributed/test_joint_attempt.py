@@ -4,6 +4,8 @@ import time
 from unittest import mock
 
 import pytest
+import torch
+from torch import distributed
 
 from bertbench.common.errors import RunError
 from bertbench.distributed import joint_attempt
@@ -64,6 +66,28 @@ def lone_failure(world: World) -> str:
     except RunError as error:
         world.barrier()
         return str(error)
+
+
+def test_ranks_that_fail_in_different_places_do_not_go_on_together() -> None:
+    for text in run_ranks(2, failed_apart):
+        assert text == "it failed on this rank (too late) after other collectives than on others"
+
+
+def failed_apart(world: World) -> str:
+    """Fail on rank 0 before a sum, and on rank 1 after it has begun one."""
+
+    def attempt() -> None:
+        if world.rank == 1:
+            distributed.all_reduce(torch.ones(3), async_op=True)
+        raise RuntimeError("too late")
+
+    try:
+        attempt_together(world, "it", attempt, (RuntimeError,), "leave it out")
+    except RunError as error:
+        if world.rank == 0:
+            distributed.all_reduce(torch.ones(3))  # so that the test can end
+        return str(error).partition(";")[0]
+    return "went on"
 
 
 def test_a_bug_keeps_its_traceback() -> None:
