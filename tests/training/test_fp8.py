@@ -12,7 +12,7 @@ from bertbench.machine.choose_arithmetic import Arithmetic
 from bertbench.model.fp8_scaling import HISTORY
 from bertbench.model.linear import Products
 from bertbench.model.products import Shape
-from bertbench.training.self_check import StepResult, take_step
+from bertbench.training.small_step import StepResult, take_step
 from tests.checkpoint.test_exact import DROPOUT, EVERY, TAKEN, trained
 from tests.checkpoint.test_exact import both as whole_and_resumed
 from tests.conftest import Tiny

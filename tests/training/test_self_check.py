@@ -19,7 +19,8 @@ from bertbench.machine.choose_arithmetic import Arithmetic, with_fastest_paths
 from bertbench.model.linear import Products
 from bertbench.model.products import Shape
 from bertbench.training import graph_trainer, self_check
-from bertbench.training.self_check import StepResult, check_fast_paths, length_of, masks_problem, take_step
+from bertbench.training.self_check import check_fast_paths
+from bertbench.training.small_step import StepResult, length_of, masks_problem, take_step
 from tests.conftest import Tiny
 from tests.optim import apex_like
 from tests.ranks import run_ranks
