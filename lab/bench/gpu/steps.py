@@ -63,7 +63,7 @@ AS_IT_COMES = Variant("as it comes")
 RESIDUALS = (AS_IT_COMES, Variant("residual in bf16", ("precision.residual=bf16",)))
 VARIANTS = (
     AS_IT_COMES,
-    Variant("two of three products in fp8", ("precision.compute=fp8",)),
+    Variant("products of the layers in fp8", ("precision.compute=fp8",)),
     Variant("rows of 512 tokens", ("data.balance=packed", "data.equal_counts=false")),
     Variant("192 samples", ("data.local_batch=192",)),
     Variant("224 samples", ("data.local_batch=224",)),
