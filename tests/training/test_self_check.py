@@ -1,5 +1,6 @@
 """A run checks its fast paths before the clock starts: correct ones are kept, and wrong ones are refused."""
 
+import gc
 import importlib
 import subprocess
 from collections.abc import Callable
@@ -63,6 +64,26 @@ def with_wrong_residual(system: System, world: World, products: dict[Shape, Prod
     if system.precision.residual == "bf16":
         result["loss"] *= 1.2
     return result
+
+
+def test_a_check_leaves_no_tensors_of_its_trainers_in_memory(tiny: Tiny) -> None:
+    wanted = arithmetic(precision="bf16", compile="default")
+    (left,) = run_ranks(1, numbers_left, tiny("launch.ranks_per_node=1", "compute.compile=default"), wanted)
+    assert left == 0
+
+
+def numbers_left(world: World, system: System, wanted: Arithmetic) -> int:
+    """How many more numbers are in tensors after a check than before it."""
+    gc.collect()
+    before = numbers_in_tensors()
+    with as_on_a_gpu():
+        found = check_fast_paths(system, world, wanted)
+    assert found.checked == ("bf16", "torch.compile")
+    return numbers_in_tensors() - before
+
+
+def numbers_in_tensors() -> int:
+    return sum(tensor.numel() for tensor in gc.get_objects() if isinstance(tensor, torch.Tensor))
 
 
 def test_plain_arithmetic_has_nothing_to_check(tiny: Tiny) -> None:
