@@ -243,6 +243,18 @@ def check_beside_apex(world: World, system: System, rate_factor: float) -> Arith
         return check_fast_paths(system.model_copy(update={"optimizer": optimizer}), world, wanted)
 
 
+@pytest.mark.parametrize(("gradient", "is_compared"), [(1e-5, False), (1e-3, True)])
+def test_an_update_is_compared_unless_its_gradient_is_noise(gradient: float, is_compared: bool) -> None:
+    expected = {
+        "loss": torch.ones(()), "optimizer.query.first": torch.ones(7), "optimizer.key.first": torch.full((7,), gradient),
+        "model.query": torch.full((7,), -0.1), "model.key": torch.full((7,), -0.1),
+    }  # fmt: skip
+    result = {**expected, "model.key": -expected["model.key"]}
+    found = self_check.difference(result, expected, 2.0, updates=True)
+    assert found.startswith("model.key differs by 2 of its size" if is_compared else "")
+    assert bool(found) == is_compared
+
+
 def test_a_record_keeps_what_was_checked_and_refused_and_what_a_resumed_run_uses() -> None:
     refused = arithmetic(compile="default", impl="torch", checked=("torch.compile", "CUDA graphs"), refused=("why",))
     assert Arithmetic.of(refused.record(), refused.source) == refused
