@@ -246,7 +246,8 @@ def check_beside_apex(world: World, system: System, rate_factor: float) -> Arith
 @pytest.mark.parametrize(("gradient", "is_compared"), [(1e-5, False), (1e-3, True)])
 def test_an_update_is_compared_unless_its_gradient_is_noise(gradient: float, is_compared: bool) -> None:
     expected = {
-        "loss": torch.ones(()), "optimizer.query.first": torch.ones(7), "optimizer.key.first": torch.full((7,), gradient),
+        "loss": torch.ones(()),
+        "optimizer.query.first": torch.ones(7), "optimizer.key.first": torch.full((7,), gradient),
         "model.query": torch.full((7,), -0.1), "model.key": torch.full((7,), -0.1),
     }  # fmt: skip
     result = {**expected, "model.key": -expected["model.key"]}
