@@ -14,6 +14,7 @@ import torch
 
 from bertbench.config import load_system
 from bertbench.distributed.world import World
+from bertbench.machine.choose_arithmetic import Arithmetic, with_fastest_paths
 from lab.bench.gpu import rates, steps, training
 from lab.bench.gpu.device_state import clocks_and_power, device_descriptor
 from lab.bench.gpu.kernel_sums import kernel_sums
@@ -195,6 +196,15 @@ def steps_as_on_a_gpu(world: World, path: Path, variant: steps.Variant) -> dict[
 def test_every_variant_is_a_system_that_a_gpu_may_run(tmp_path: Path, variant: steps.Variant) -> None:
     path = write_system(tmp_path, TINY, 6, 3)
     assert load_system(str(path), variant.settings).launch.device == "cuda"
+
+
+def test_the_steps_of_a_gpu_are_compared_with_the_other_residual(tmp_path: Path) -> None:
+    path = write_system(tmp_path, TINY, 6, 3)
+    residuals = []
+    for variant in steps.RESIDUALS:
+        system = load_system(str(path), variant.settings)
+        residuals.append(with_fastest_paths(system, Arithmetic("bf16", (), "measured")).residual)
+    assert residuals == ["bf16", "fp32"]
 
 
 @without_a_gpu
