@@ -64,7 +64,7 @@ RESIDUALS = (AS_IT_COMES, Variant("residual in fp32", ("precision.residual=fp32"
 """As it comes, a GPU passes hidden states between layers in bf16."""
 VARIANTS = (
     AS_IT_COMES,
-    Variant("two of three products in fp8", ("precision.compute=fp8",)),
+    Variant("products of the layers in fp8", ("precision.compute=fp8",)),
     Variant("rows of 512 tokens", ("data.balance=packed", "data.equal_counts=false")),
     Variant("192 samples", ("data.local_batch=192",)),
     Variant("224 samples", ("data.local_batch=224",)),
