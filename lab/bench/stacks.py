@@ -104,7 +104,7 @@ def _bytes_of_sum(system: System, sharing: int) -> float:
     Afterwards the norm and the optimizer read 2 bytes where they would read 4, if the sum is in bf16 and whole on each
     rank; else each rank reads 2 and writes 4 for its slice.
     """
-    norm = 4 if system.clip.mode == "before" else 0
+    norm = 4 if system.clip.mode in ("before", "bucket") else 0
     compression = system.communication.compression
     if compression == "none":
         return norm

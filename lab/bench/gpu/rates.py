@@ -17,6 +17,8 @@ from bertbench.common.phase_clock import wait_for_device
 from bertbench.model.attention import attention
 from bertbench.model.fp8_casts import cast_gradient, cast_weight, transposed
 from bertbench.model.fp8_gelu import gelu_gradient_to_fp8, gelu_to_fp8
+from bertbench.model.fp8_linear import scaled_product
+from bertbench.model.fp8_scaling import E4M3, E5M2
 from bertbench.model.gelu_gradient import gelu_gradient
 from bertbench.model.linear import widens
 from bertbench.model.sequences import Sequences
@@ -207,25 +209,33 @@ def _strided_to_weight(sizes: RateSizes, extra: int) -> Callable[[], object]:
 
 def _products_in_8_bits(sizes: RateSizes) -> Iterator[Kernel]:
     """Yield the same products in fp8: gradients in e5m2, everything else in e4m3, the right operand by columns."""
-    gradient_type, value_type = torch.float8_e5m2, torch.float8_e4m3fn
     for layer, (features_in, features_out) in _layers(sizes).items():
         flops = 2.0 * sizes.tokens * features_in * features_out
-        products = {
-            "forward": (value_type, sizes.tokens, features_in, features_out, torch.bfloat16),
-            "to input": (gradient_type, sizes.tokens, features_out, features_in, torch.bfloat16),
-            "to weight": (gradient_type, features_out, sizes.tokens, features_in, torch.float32),
-        }
-        for name, operands in products.items():
-            yield Kernel(f"fp8 {layer} {name}", partial(_in_8_bits, sizes, *operands), flops)
+        shape = sizes, features_in, features_out
+        yield Kernel(f"fp8 {layer} forward", partial(_forward_in_8_bits, *shape), flops)
+        yield Kernel(f"fp8 {layer} to input", partial(_to_input_in_8_bits, *shape), flops)
+        yield Kernel(f"fp8 {layer} to weight", partial(_to_weight_in_8_bits, *shape), flops)
 
 
-def _in_8_bits(
-    sizes: RateSizes, left_type: torch.dtype, rows: int, summed: int, columns: int, written: torch.dtype
-) -> Callable[[], object]:
-    left = _drawn(sizes, rows, summed, dtype=left_type)
-    right = _drawn(sizes, columns, summed, dtype=torch.float8_e4m3fn).T
+def _forward_in_8_bits(sizes: RateSizes, features_in: int, features_out: int) -> Callable[[], object]:
+    input_TI = _drawn(sizes, sizes.tokens, features_in, dtype=E4M3)
+    weight_OI = _drawn(sizes, features_out, features_in, dtype=E4M3)
     scale = torch.ones((), device=sizes.device)
-    return lambda: torch._scaled_mm(left, right, scale, scale, out_dtype=written)
+    return lambda: scaled_product(input_TI, weight_OI.T, scale, scale, fast=True)  # as model/fp8_linear.py does
+
+
+def _to_input_in_8_bits(sizes: RateSizes, features_in: int, features_out: int) -> Callable[[], object]:
+    gradient_TO = _drawn(sizes, sizes.tokens, features_out, dtype=E5M2)
+    weight_IO = _drawn(sizes, features_in, features_out, dtype=E4M3)
+    scale = torch.ones((), device=sizes.device)
+    return lambda: scaled_product(gradient_TO, weight_IO.T, scale, scale)
+
+
+def _to_weight_in_8_bits(sizes: RateSizes, features_in: int, features_out: int) -> Callable[[], object]:
+    gradient_OT = _drawn(sizes, features_out, sizes.tokens, dtype=E5M2)
+    input_IT = _drawn(sizes, features_in, sizes.tokens, dtype=E4M3)
+    scale = torch.ones((), device=sizes.device)
+    return lambda: scaled_product(gradient_OT, input_IT.T, scale, scale, dtype=torch.float32)
 
 
 def _attentions(sizes: RateSizes) -> Iterator[Kernel]:

@@ -84,6 +84,7 @@ rank alone."""
 @pytest.mark.parametrize(("settings", "bytes_of_a_parameter", "casts", "optimizer_share", "exposed_s"), [
     (("clip.mode=before",), 4 + 6 - 4, 0, 1, ALL_REDUCE_S),
     (("clip.mode=after",), 6 - 4, 0, 1, ALL_REDUCE_S / BUCKETS),
+    (("clip.mode=bucket", "hardware.division=open"), 4 + 6 - 4, 0, 1, ALL_REDUCE_S / BUCKETS),
     (("clip.mode=after", "communication.compression=fp16"), 12, 0, 1, ALL_REDUCE_S / BUCKETS),
     # a gather in fp32 takes twice as long as a reduce-scatter in 16 bits; the first of its buckets is waited for
     (("clip.mode=before", "optimizer.sharded=true"), 4 + 6 + 6 / 8, CASTS, 1 / 8, ALL_REDUCE_S * (1 / 2 + 1 / BUCKETS)),
