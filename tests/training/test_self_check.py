@@ -293,7 +293,7 @@ def test_the_page_names_the_bounds() -> None:
         for bound in (self_check._ROUNDED, self_check._ROUNDED_TO_FP8, self_check._EXACT, self_check._UPDATE)
     )
     assert f"differs from the step before by more than {bf16} in bf16, {fp8} in fp8 or {exact} in fp32" in page
-    assert f"updates of weights may differ by {update}" in page
+    assert f"Updates of weights may differ by {update}" in page
 
 
 def test_a_gpu_is_checked_on_sequences_as_long_as_the_run_s() -> None:
