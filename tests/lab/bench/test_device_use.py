@@ -1,7 +1,6 @@
 """How busy a run's devices are between two times of its log."""
 
 import sys
-import time
 
 import pytest
 
@@ -28,11 +27,9 @@ def test_gpu_use_is_the_mean_between_start_and_stop() -> None:
 
 
 def test_a_program_that_its_launcher_starts_is_sampled_to_its_end() -> None:
-    began_ms = 1e3 * time.time()
     spin = "import time\nwhile time.process_time() < 0.5: pass\nprint('spun')"
     launcher = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {spin!r}]); sys.exit(3)"
     done, samples = run_sampled([sys.executable, "-c", launcher], gpus=0)
     assert (done.returncode, done.stdout) == (3, "spun\n")
-    use = processor_use(samples, began_ms, 1e3 * time.time(), cores=1)
-    assert use is not None
-    assert use > 0.01, "the launcher only waits"
+    most_s = max(seconds for sample in samples for seconds in sample.processor_s.values())
+    assert 0.1 < most_s < 1, "the launcher only waits; the last sample is at most 0.2 s before the end"
