@@ -71,7 +71,7 @@ command prints its part of this page.
 | --- | --- |
 | 0 | done; a run reached its target; all logs pass |
 | 1 | a run failed; a check or a verdict failed |
-| 2 | a mistake in the command, the system file or the input; a log can't be judged |
+| 2 | a mistake in the command, the system file or the input; a run can't start here; a log can't be judged |
 | 3 | a run ended without reaching its target |
 | 74 | standard output is full |
 | 75 | a run stopped on a signal, with a snapshot to resume from |

@@ -30,7 +30,7 @@ from bertbench.loading.loader import LoadedPart
 from bertbench.loading.sampler import Part
 from bertbench.machine.processor import processor
 from bertbench.model.shape import BertShape
-from bertbench.training.trainer import WholeTrainer
+from bertbench.training.whole_trainer import WholeTrainer
 from lab.bench.harness import BenchResult, alternate, command, median_interval, milliseconds, table_lines
 from lab.bench.network import limit_bandwidth, network_obstacle, on_two_hosts
 from lab.bench.short_run import short_run

@@ -64,8 +64,8 @@ class Stack(NamedTuple):
     """Kernels of a CUDA graph, which the host launches at once."""
     word: Literal["counted", "computed"]
     """Evidence of the bytes, launches and nodes."""
-    fp8_share: float
-    """Share of the encoder's products that are in fp8."""
+    in_fp8: bool
+    """Whether the encoder's products are in fp8."""
     attention: str
     exposed_s: float
     """Seconds of the reduction, and of gathers, that nothing hides."""
@@ -116,11 +116,9 @@ def step_time(stack: Stack) -> StepTime:
     attention = stack.samples * flops_per_sample() - encoder - head
     computed = 1 + stack.filler  # filler sequences are short: attention computes next to nothing for them
     rate16 = hardware.peak_flops * share["products_16bit"]
-    rate8 = _PEAK_FP8 * share["products_fp8"]
-    in_fp8 = stack.fp8_share * encoder
-    in_16_bits = encoder - in_fp8 + head
+    encoder_rate = _PEAK_FP8 * share["products_fp8"] if stack.in_fp8 else rate16
     return StepTime(
-        products=1e3 * computed * (in_fp8 / rate8 + in_16_bits / rate16),
+        products=1e3 * computed * (encoder / encoder_rate + head / rate16),
         attention=1e3 * attention / (hardware.peak_flops * share[stack.attention]),
         memory=1e3 * stack.bytes / (_BANDWIDTH[stack.gpu] * share["memory"]),
         communication=1e3 * stack.exposed_s,

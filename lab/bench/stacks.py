@@ -21,7 +21,6 @@ _FILLER_STEPS = 100  # simulated: the filler's share is known to a tenth of it
 _SEED = 1
 _LONGEST = 512
 _LAYER_WEIGHTS = FlopTerms.of(BertShape()).token / 6  # each takes 6 operations a token, forward and backward
-_OUR_FP8_SHARE = 2 / 3  # of a linear layer's products, its output and its input's gradient: model/fp8_linear.py
 
 
 def published_stack(gpu: Gpu, row: PublishedResult) -> Stack:
@@ -42,7 +41,7 @@ def published_stack(gpu: Gpu, row: PublishedResult) -> Stack:
         launches=0 if hopper else 2_000,
         nodes=0,
         word="computed",
-        fp8_share=1.0 if hopper else 0.0,
+        in_fp8=hopper,
         attention="attention_cudnn" if hopper else "attention_a100",
         exposed_s=all_reduce_seconds(HARDWARE[gpu], GPUS_OF_NODE, 1, 1.0, 2 * PARAMETERS),
     )
@@ -92,7 +91,7 @@ def our_stack(gpu: Gpu, gpus: int, samples: int, counted: CountedStep, system: S
         launches=0,
         nodes=counted.nodes,
         word="counted",
-        fp8_share=_OUR_FP8_SHARE if precision == "fp8" else 0.0,
+        in_fp8=precision == "fp8",
         attention="attention_a100" if gpu == "a100" else "attention_hopper",
         exposed_s=_exposed_seconds(system, HARDWARE[gpu], gpus),
     )
@@ -105,7 +104,7 @@ def _bytes_of_sum(system: System, sharing: int) -> float:
     Afterwards the norm and the optimizer read 2 bytes where they would read 4, if the sum is in bf16 and whole on each
     rank; else each rank reads 2 and writes 4 for its slice.
     """
-    norm = 4 if system.clip.mode == "before" else 0
+    norm = 4 if system.clip.mode in ("before", "bucket") else 0
     compression = system.communication.compression
     if compression == "none":
         return norm

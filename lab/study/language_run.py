@@ -32,7 +32,7 @@ from bertbench.loading.batch import Batch
 from bertbench.loading.loader import LoadedPart
 from bertbench.model.bert import Bert
 from bertbench.optim.build_optimizer import build_optimizer
-from bertbench.training.trainer import tiny_backward
+from bertbench.training.whole_trainer import tiny_backward
 from lab.study.engine import TrialOutcome
 from lab.study.language import Language
 from lab.study.virtual_ranks import ReducedGradients, VirtualRanks, add_gradients

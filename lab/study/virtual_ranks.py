@@ -22,7 +22,7 @@ from bertbench.loading.loader import LoadedPart
 from bertbench.model import loops
 from bertbench.model.bert import Bert
 from bertbench.model.loss import Scores, weighted_loss
-from bertbench.training.trainer import tiny_backward
+from bertbench.training.whole_trainer import tiny_backward
 
 
 class ReducedGradients(NamedTuple):

@@ -13,7 +13,7 @@ from bertbench.distributed.world import World
 from bertbench.loading.inputs import open_split
 from bertbench.model.bert import Bert
 from bertbench.training.evaluator import Evaluator
-from bertbench.training.trainer import WholeTrainer
+from bertbench.training.whole_trainer import WholeTrainer
 from compliance import judge_log
 from tests.checkpoint.bundles import tensorflow_1, with_optimizer, write_bundle
 from tests.checkpoint.test_conversion import CONFIG

@@ -13,7 +13,7 @@ from bertbench.checkpoint.snapshots import Snapshots
 from bertbench.config import load_system
 from bertbench.distributed.world import World
 from bertbench.results.files import ResultFiles
-from bertbench.training.trainer import WholeTrainer
+from bertbench.training.whole_trainer import WholeTrainer
 from tests.ranks import run_ranks
 
 SNAPSHOT = Path(__file__).with_name("snapshot_379a59b") / "step_10"

@@ -94,6 +94,8 @@ REFUSED = {
     f"{ALONE} parallel.fully_shard=true": "one rank per model",
     "launch.rank_speeds=[1.0]": "has 1 speeds for 2 ranks; give one per rank, or auto",
     f"{MEASURED} parallel.tensor=2 model.feed_forward_size=22 clip.mode=after": "needs whole models",
+    f"{MEASURED} compute.compile=graphs": "list the speeds in launch.rank_speeds",
+    "launch.rank_speeds=[1.0,2.0] launch.rebalance_every_steps=3 compute.compile=graphs": "leave launch.rebalance",
     f"{MEASURED} data.balance=none": "set it to planned, or leave launch.rank_speeds out",
     f"{MEASURED} data.equal_counts=true": "data.equal_counts true doesn't go with launch.rank_speeds",
     **{

@@ -242,8 +242,10 @@ class Devices:
         monkeypatch.setattr(torch.cuda, "set_device", self.current.append)
         # torch's own door to the allocator, which has no public name yet
         monkeypatch.setattr(torch._C, "_accelerator_setAllocatorSettings", self.allocator.append)
-        for name in ("CUDA_VISIBLE_DEVICES", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
-            monkeypatch.delenv(name, raising=False)
+        names = ("CUDA_VISIBLE_DEVICES", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "NCCL_GRAPH_REGISTER")
+        for name in names:
+            monkeypatch.setenv(name, "")  # so that the variable is restored, too, if it isn't set
+            monkeypatch.delenv(name)
 
 
 def test_a_rank_takes_its_gpu_or_the_only_one_that_its_launcher_shows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,6 +265,22 @@ def test_the_allocator_is_left_as_the_user_set_it(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:64")
     take_device("cuda", 0)
     assert devices.allocator == []
+    assert "NCCL_GRAPH_REGISTER" not in os.environ
+
+
+@pytest.mark.parametrize(("allocator", "chosen", "expected"), [
+    (None, None, "0"), ("expandable_segments:True", None, "0"), (None, "1", "1"),
+])  # fmt: skip
+def test_nccl_does_not_register_buffers_in_expandable_segments_unless_the_user_wants_it(
+    allocator: str | None, chosen: str | None, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Devices(monkeypatch, count=8)
+    if allocator is not None:
+        monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", allocator)
+    if chosen is not None:
+        monkeypatch.setenv("NCCL_GRAPH_REGISTER", chosen)
+    take_device("cuda", 0)
+    assert os.environ["NCCL_GRAPH_REGISTER"] == expected
 
 
 def test_ranks_meet_on_their_own_gpus(monkeypatch: pytest.MonkeyPatch) -> None:

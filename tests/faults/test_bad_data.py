@@ -22,7 +22,7 @@ from bertbench.loading.loader import LoadedPart
 from bertbench.model.loss import IGNORED
 from bertbench.results.metrics import StepReport
 from bertbench.training.build import make_sampler
-from bertbench.training.trainer import WholeTrainer
+from bertbench.training.whole_trainer import WholeTrainer
 from compliance import judge_log
 from tests.conftest import Captured, Tiny
 from tests.faults.ended import SEED, trained

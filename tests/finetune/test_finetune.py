@@ -137,6 +137,7 @@ MISTAKES = {
     "--set finetune.max_query_length=98": "set it to at most 97",
     "--set finetune.epoch=2": "finetune.epoch: unknown key; did you mean epochs?",
     "--out FULL": "holds old.txt, which is not overwritten; name another --out",
+    "--out EMPTY": "EMPTY: cannot be written (File exists); name another --out",
 }
 
 

@@ -14,9 +14,6 @@ from bertbench.loading.filler import filled
 from bertbench.model.arithmetic import computing, set_arithmetic
 from bertbench.model.attention import flash_attention, kernel_for, plain_attention
 from bertbench.model.bert import Bert
-from bertbench.model.fp8_scaling import FP8_CAPABILITY, raise_amax, to_fp8
-from bertbench.model.fp8_weight import cast_weight
-from bertbench.model.gelu_gradient import gelu_gradient_to_fp8
 from bertbench.model.loss import IGNORED, weighted_loss
 from bertbench.model.options import CompileMode, PrecisionName, ResidualName
 from bertbench.model.shape import BertShape
@@ -126,41 +123,6 @@ def test_losses_are_within_three_times_the_error_of_plain_half_precision(
 ) -> None:
     allowed = 1e-4 if precision == "fp32" else 3 * largest(Training("bf16", "none", attend=False).losses(), exact)
     assert largest(Training(precision, mode, residual=residual).losses(), exact) <= allowed
-
-
-@pytest.mark.skipif(
-    torch.cuda.is_available() and torch.cuda.get_device_capability() < FP8_CAPABILITY, reason="a GPU without fp8"
-)
-def test_fp8_s_kernels_cast_to_the_bit_as_torch_does_on_a_cpu() -> None:
-    generator = torch.Generator().manual_seed(4)
-    weight = torch.randn(70, 133, generator=generator)
-    if torch.cuda.get_device_capability() < (9, 0):  # there Triton rounds to fp16 first, which holds these
-        weight = weight.bfloat16().float()
-    scale = torch.tensor(256.0)
-    for extreme in (-7.0, torch.inf, torch.nan):
-        weight[69, 132] = extreme
-        amax, amax_there = torch.tensor(0.5), torch.tensor(0.5, device=CUDA)
-        expected = (*cast_weight(weight, scale, amax), amax)
-        found = (*cast_weight(weight.to(CUDA), scale.to(CUDA), amax_there), amax_there)
-        for ours, plain in zip(found, expected, strict=True):
-            torch.testing.assert_close(ours.cpu().float(), plain.float(), rtol=0, atol=0, equal_nan=True)
-    gradient, product = torch.randn(2, 300, 133, generator=generator).bfloat16().to(CUDA)
-    amax = torch.tensor(0.0, device=CUDA)
-    result, _, result8 = gelu_gradient_to_fp8(gradient, product, torch.zeros(133, device=CUDA), scale.to(CUDA), amax)
-    plain8 = to_fp8(result.cpu(), scale, torch.float8_e5m2)
-    torch.testing.assert_close(result8.cpu().float(), plain8.float(), rtol=0, atol=0)
-    assert amax == result.abs().max()
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("last", [3.0, torch.inf, torch.nan])
-def test_an_amax_is_raised_as_on_a_cpu(last: float, dtype: torch.dtype) -> None:
-    magnitudes = torch.rand(5_001, generator=torch.Generator().manual_seed(4)).to(dtype)
-    magnitudes[5_000] = last
-    amax, amax_there = torch.tensor(0.5), torch.tensor(0.5, device=CUDA)
-    raise_amax(amax, magnitudes)
-    raise_amax(amax_there, magnitudes.to(CUDA))
-    torch.testing.assert_close(amax_there.cpu(), amax, rtol=0, atol=0, equal_nan=True)
 
 
 def test_adam_by_torchs_kernel_equals_plain_adam() -> None:

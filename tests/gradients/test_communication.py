@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -13,6 +14,7 @@ from torch import Tensor, distributed, nn
 from bertbench.config.optimizer import Communication
 from bertbench.distributed.world import World
 from bertbench.gradients import exchange
+from bertbench.gradients.exchange import AllReduceByNode
 from bertbench.gradients.gradient_sum import bytes_per_step
 from tests.gradients.reducing import reducer_of
 from tests.ranks import run_ranks
@@ -133,3 +135,27 @@ def test_powersgd_sends_factors_of_the_matrices_for_which_that_saves_bytes() -> 
     # 100 x 50 at rank 4: 4 x 150 elements in place of 5,000; 6 x 5: its factors would be more than half of it
     options = Communication(compression="powersgd", powersgd_rank=4)
     assert bytes_per_step(options, [(100, 50), (6, 5), (7,)], [], 1) == 4 * (600 + 30 + 7)
+
+
+def test_a_rank_waits_only_for_the_ranks_of_its_own_two_groups_and_no_longer_than_for_others() -> None:
+    made = run_ranks(RANKS, groups_made)
+    assert [groups for groups, _ in made] == [
+        [[0, 1], [0, 2]], [[0, 1], [1, 3]], [[2, 3], [0, 2]], [[2, 3], [1, 3]],
+    ]  # fmt: skip
+    assert {timeout for _, timeouts in made for timeout in timeouts} == {7.0}
+
+
+def groups_made(world: World) -> tuple[list[list[int]], list[float]]:
+    """The ranks of each group that this rank makes for a sum by nodes of two ranks, and the groups' timeouts."""
+    del world
+    made: list[list[int]] = []
+    original = distributed.new_group
+
+    def noted(ranks: list[int], **options: Any) -> distributed.ProcessGroup:
+        made.append(ranks)
+        return original(ranks, **options)
+
+    with mock.patch.object(distributed, "new_group", noted):
+        by_node = AllReduceByNode(2, timedelta(seconds=7))
+    groups = (by_node._within_node, by_node._across_nodes)
+    return made, [group._get_backend(torch.device("cpu")).options._timeout.total_seconds() for group in groups]

@@ -220,8 +220,8 @@ MISTAKES = [
     (2, "cpu_demo --on kubernetes --runs 2", "", "on kubernetes a job is one run"),
     (2, "cpu_demo --on slurm --result x", "", "set LOGDIR to choose where"),
     (1, "cpu_demo --close /nowhere/result_0.txt", "", "/nowhere/result_0.txt: cannot be read"),
-    (1, "dgxa100_n2", "", "by hand with the lines that --dry-run prints"),
-    (1, "cpu_demo --on kubernetes", "PATH=/nowhere", "found no kubectl on this machine"),
+    (2, "dgxa100_n2", "", "by hand with the lines that --dry-run prints"),
+    (2, "cpu_demo --on kubernetes", "PATH=/nowhere", "found no kubectl on this machine"),
     # what would only fail in the job, after it has waited in the queue
     (2, "cpu_demo --on slurm --dry-run", "CONTAINER=podman CONT=",
      "CONTAINER is 'podman'; expected none, pyxis, enroot, apptainer, charliecloud or docker"),

@@ -209,8 +209,7 @@ def test_its_machine_code_has_no_spills_and_loads_16_bytes_at_a_time(arch: int, 
 
     kernel = gelu_kernel.gelu_gradient_blocks
     pointers = dict(zip(kernel.arg_names, ("*bf16", "*bf16", "*fp32", "*bf16", "*fp32"), strict=False))
-    tile = {"ROWS": ROWS, "STEP": gelu_kernel.STEP, "COLUMNS": gelu_kernel.COLUMNS}
-    constants = {**tile, **dict.fromkeys(("casts", "scales", "amax_bits", "largest"))}  # without fp8
+    constants = {"ROWS": ROWS, "STEP": gelu_kernel.STEP, "COLUMNS": gelu_kernel.COLUMNS}
     signature = {**pointers, "rows": "i32", "width": "i32"}
     # as Triton finds them in a run: 16-byte addresses, a width that is a multiple of 16
     divisible = (*range(len(pointers)), kernel.arg_names.index("width"))

@@ -11,7 +11,17 @@ import torch
 from torch import Tensor
 
 import bertbench
-from bertbench.model import attention, bert, compiled_layer, fp8_linear, head_loss, linear, loops, loss
+from bertbench.model import (
+    attention,
+    bert,
+    compiled_layer,
+    fp8_feed_forward,
+    fp8_linear,
+    head_loss,
+    linear,
+    loops,
+    loss,
+)
 from bertbench.model.loss import IGNORED
 
 UNTRACED = {  # for tensors of a CPU, and outside the compiled pieces or guarded by is_compiling
@@ -19,7 +29,7 @@ UNTRACED = {  # for tensors of a CPU, and outside the compiled pieces or guarded
     loss._CrossEntropySum,
     attention._FlashAttention,  # of a GPU; its gradient is an operator that the compiler doesn't enter
     # round differently when they are compiled: tests/model/test_fp8_linear.py has their bounds
-    fp8_linear._Product, fp8_linear._ProductGelu,
+    fp8_linear._Product, fp8_feed_forward._FeedForward,
 }  # fmt: skip
 
 

@@ -23,7 +23,7 @@ from bertbench.model.logical_tensors import logical_weights, matrices_and_vector
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.build_optimizer import build_optimizer
 from bertbench.optim.interface import Optimizer
-from bertbench.training.trainer import tiny_backward
+from bertbench.training.whole_trainer import tiny_backward
 from tests.optim.drawn import TINY, lamb
 from tests.parallel.traffic import Traffic
 from tests.pieces import Pieces, pieces_of, put_together

@@ -4,6 +4,7 @@ import importlib
 import math
 import multiprocessing
 import re
+from collections.abc import Sequence
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -354,7 +355,13 @@ def test_machine_code_has_no_spills_and_loads_16_bytes_at_a_time(
 
 
 def machine_code(
-    kernel: Any, signature: dict[str, str], constants: dict[str, Any], arch: int, folder: Path, divisible: Any = ()
+    kernel: Any,
+    signature: dict[str, str],
+    constants: dict[str, Any],
+    arch: int,
+    folder: Path,
+    divisible: Sequence[int] = (),
+    warps: int = 4,
 ) -> tuple[str, Resources]:
     """Return a kernel's PTX, and what its machine code takes; arguments at `divisible` are multiples of 16."""
     source = triton.compiler.ASTSource(
@@ -363,5 +370,6 @@ def machine_code(
         constexprs={(kernel.arg_names.index(constant),): value for constant, value in constants.items()},
         attrs={(place,): [["tt.divisibility", 16]] for place in divisible},
     )
-    compiled = triton.compile(source, target=triton.backends.compiler.GPUTarget("cuda", arch, 32))
+    target = triton.backends.compiler.GPUTarget("cuda", arch, 32)
+    compiled = triton.compile(source, target=target, options={"num_warps": warps})
     return compiled.asm["ptx"], usage(compiled.asm["cubin"], folder)

@@ -11,6 +11,8 @@ from bertbench.loading.batch import Batch
 from bertbench.model.attention import Attention, attention
 from bertbench.model.bert import Bert
 from bertbench.model.encoder import EncoderLayer
+from bertbench.model.fp8_linear import CONVERTED, Fp8Linear
+from bertbench.model.fp8_scaling import DelayedScaling
 from bertbench.model.loss import weighted_loss
 from bertbench.model.sequences import Sequences
 from bertbench.plan.activations import embedding_bytes, head_bytes, layer_bytes
@@ -89,6 +91,20 @@ def test_a_layer_on_a_gpu_keeps_exactly_the_bytes_of_the_formula(
     hidden_TD = hidden_states(system, lengths)
     kept = saved_bytes(system, layer, lambda: layer(hidden_TD, Sequences.of(lengths)))
     assert layer_bytes(system, Microbatch.of_lengths(lengths)) == kept
+
+
+@pytest.mark.parametrize(("kernel", "heads"), [(saved_by_flash, 3), (attention, 12)])  # flash takes no heads of 4
+def test_a_layer_in_fp8_keeps_inputs_and_matrices_of_a_byte_a_number(tiny: Tiny, kernel: Attention, heads: int) -> None:
+    system = tiny(*SHAPE, *GPU, *DROPOUT, "precision.compute=fp8", f"model.attention_heads={heads}")
+    lengths = np.array([43, 29, 8])  # 80 tokens: transposed inputs hold a multiple of 16
+    layer = EncoderLayer(system.model.shape(), kernel)
+    scaling = DelayedScaling(4, torch.device("cpu"))
+    for name, scales in zip(CONVERTED, scaling.layers, strict=True):
+        setattr(layer, name, Fp8Linear(getattr(layer, name), scales))
+    hidden_TD = hidden_states(system, lengths)
+    kept = saved_bytes(system, layer, lambda: layer(hidden_TD, Sequences.of(lengths)))
+    scales = 4 * 9 * 4  # of each product's operands, with their inverses and amaxes, in fp32
+    assert layer_bytes(system, Microbatch.of_lengths(lengths)) == kept - scales
 
 
 @pytest.mark.parametrize(

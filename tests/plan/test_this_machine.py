@@ -5,13 +5,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from bertbench.common.errors import RunError
+from bertbench.common.errors import ConfigError, RunError
 from bertbench.common.json_object import JsonObject
 from bertbench.common.paths import REPOSITORY
 from bertbench.config import System, load_system
 from bertbench.loading.inputs import missing_inputs
 from bertbench.machine.gpu_support import check_gpus, unsupported
 from bertbench.machine.gpus import PresentGpu, present_gpus
+from bertbench.model.fp8_linear import check_device
 from bertbench.plan.dry_run import dry_run
 from bertbench.plan.fit import in_fewest_parts
 from bertbench.plan.memory import needed_gb
@@ -195,11 +196,25 @@ def test_a_gpu_system_is_refused_without_gpus_and_can_be_planned(
 ) -> None:
     install(monkeypatch)
     for command in ("train", "launch"):
-        said = printed(command, "gpu_1", code=1)
+        said = printed(command, "gpu_1", code=2)
         assert "found 0 GPUs, the system file states 1 per node; use a CPU system such as cpu_demo" in said
     plan = answer("plan", "gpu_1")
     assert plan["memory_gb_per_gpu"] <= plan["memory_capacity_gb"] == 16
     assert all("found no" in problem for problem in plan["problems"])  # the inputs alone
+
+
+def test_a_layer_refuses_fp8_in_the_words_in_which_a_run_is_refused_before_it_starts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    install(monkeypatch, T4)
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: T4.model)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: T4.capability)
+    with pytest.raises(RunError) as of_run:
+        check_gpus(load_system("gpu_1", ["precision.compute=fp8"]))
+    with pytest.raises(ConfigError) as of_layer:
+        check_device(torch.device("cuda"))
+    assert str(of_run.value) == f"gpu_1: {of_layer.value}"
 
 
 def test_a_run_is_refused_on_gpus_that_cannot_compute_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -143,7 +143,7 @@ def test_a_system_of_several_nodes_is_sent_to_commands_that_take_it(
     printed: Printed, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     monkeypatch.setenv("CONT", "registry.example.org/bertbench:1")  # kubernetes asks for it
-    said = printed(command, "dgxa100_n8", code=1)
+    said = printed(command, "dgxa100_n8", code=2)
     suggested = commands_in(said)
     assert suggested
     for words in suggested:

@@ -96,7 +96,7 @@ def test_the_same_runs_show_no_difference(printed: Printed) -> None:
 def test_a_side_that_reached_no_target_has_no_time_and_one_without_runs_is_one_clear_line(
     sides: tuple[str, str], tmp_path: Path, printed: Printed
 ) -> None:
-    assert "no run of B reached its target, so there are no times" in printed(
+    assert "no run of B reached its target in a log that the judge passes, so there are no times" in printed(
         "compare", sides[0], f"{sides[1]}/result_3"
     )
     (tmp_path / "empty").mkdir()

@@ -33,13 +33,40 @@ def test_a_log_relabelled_closed_has_not_reached_the_target(runs: Path, answer: 
     log = runs / "result_2.txt"
     rewrite(log, '"value": "open"', '"value": "closed"')
     (group,) = answer("report", log)
-    assert (group["reached"], group["mean_time_to_train_s"], group["passed"]) == (0, None, 0)
+    assert (group["reached"], group["reached_not_passed"], group["passed"]) == (0, 0, 0)
+    assert group["mean_time_to_train_s"] is None
     assert (group["runs"][0]["verdict"], group["runs"][0]["status"]) == ("fail", "success")
     assert answer("watch", log)["status"] == "missed the target"
     shown = printed("report", log)
     assert "0 of 1 runs reached the target" in shown
     assert re.search(r"result_2\.txt:\d+: error target: found best accuracy 0\.\d+", shown)
     assert "success" not in shown
+
+
+@pytest.mark.parametrize(("before", "after", "reason"), [
+    ('"key": "init_stop"', '"key": "stop"', "result_2.txt: error official: found no init_stop"),
+    ('"value": "bert"', '"value": "resnet"', 'result_2.txt:3: error benchmark: found submission_benchmark "resnet"'),
+], ids=["fails", "can't be judged"])  # fmt: skip
+def test_a_run_that_reached_the_target_in_a_log_that_does_not_pass_is_not_said_to_have_missed_it(
+    runs: Path, answer: Answer, printed: Printed, before: str, after: str, reason: str
+) -> None:
+    log = runs / "result_2.txt"
+    rewrite(log, before, after)
+    (group,) = answer("report", log)
+    assert (group["reached"], group["reached_not_passed"], group["mean_time_to_train_s"]) == (0, 1, None)
+    shown = printed("report", log)
+    assert "1 of 1 runs reached the target, but 1 in a log that the judge doesn't pass, so 0 count\n" in shown
+    assert reason in shown
+    others = answer("report", runs)[0]
+    assert (others["reached"], others["reached_not_passed"]) == (9, 1)
+    side = answer("compare", log, runs)["a"]
+    assert (side["reached"], side["reached_not_passed"]) == (0, 1)
+    compared = printed("compare", log, runs)
+    assert (
+        f"A: {log} (1 of 1 runs reached the target, but 1 in a log that the judge doesn't pass, so 0 count)" in compared
+    )
+    assert f"A: {log} doesn't count, because the judge doesn't pass it: {reason}" in compared
+    assert "no run of A reached its target in a log that the judge passes" in compared
 
 
 def test_an_accuracy_just_below_the_target_is_not_rounded_up_and_not_dropped_as_the_fastest(
@@ -113,7 +140,7 @@ def test_a_log_of_another_benchmark_fails_by_that(runs: Path, answer: Answer, pr
     rewrite(log, '"submission_benchmark", "value": "bert"', '"submission_benchmark", "value": "resnet"')
     assert answer("report", log)[0]["reached"] == 0
     assert re.search(r'error benchmark: found submission_benchmark "?resnet', printed("report", log))
-    assert "doesn't count, because the judge fails it: result_1.txt" in printed("compare", runs, log)
+    assert "doesn't count, because the judge doesn't pass it: result_1.txt" in printed("compare", runs, log)
 
 
 def test_a_log_on_standard_input_is_reported_as_from_a_file(runs: Path) -> None:

@@ -16,7 +16,8 @@ from bertbench.loading.inputs import open_data
 from bertbench.loading.loader import LoadedStep, Loader, make_exchange
 from bertbench.loading.sampler import Sampler
 from bertbench.training.build import make_sampler
-from bertbench.training.trainer import Trainer, WholeTrainer
+from bertbench.training.trainer import Trainer
+from bertbench.training.whole_trainer import WholeTrainer
 
 SEED = 11
 

@@ -19,7 +19,7 @@ from bertbench.loading.filler import filled, unfilled
 from bertbench.model.linear import Products
 from bertbench.model.sequences import Sequences
 from bertbench.optim.adam import MultiTensorAdam, foreach_step
-from bertbench.training.trainer import WholeTrainer
+from bertbench.training.whole_trainer import WholeTrainer
 from tests.conftest import Tiny
 from tests.model.padded import padded
 from tests.ranks import run_ranks

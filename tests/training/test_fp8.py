@@ -12,7 +12,7 @@ from bertbench.machine.choose_arithmetic import Arithmetic
 from bertbench.model.fp8_scaling import HISTORY
 from bertbench.model.linear import Products
 from bertbench.model.products import Shape
-from bertbench.training.self_check import StepResult, take_step
+from bertbench.training.small_step import StepResult, take_step
 from tests.checkpoint.test_exact import DROPOUT, EVERY, TAKEN, trained
 from tests.checkpoint.test_exact import both as whole_and_resumed
 from tests.conftest import Tiny
@@ -119,6 +119,27 @@ def test_if_it_fails_or_is_off_the_run_continues_in_bf16(tiny: Tiny, problem: st
     assert found.precision == "bf16"
     (refusal,) = found.refused
     assert refusal.startswith("fp8 refused: ") and says in refusal and refusal.endswith("; using bf16 instead")
+
+
+def off_if_recorded(factor: float, system: System, world: World, products: dict[Shape, Products]) -> StepResult:
+    """A step in which a recorded one would compute one gradient `factor` times as large."""
+    is_recorded = system.compute.compile == "graphs"
+    mode = {"compute": system.compute.model_copy(update={"compile": "none"})}
+    found = take_step(system.model_copy(update=mode), world, products)
+    if is_recorded:
+        name = "optimizer.next_sentence.weight.first"
+        found[name] = factor * found[name]
+    return found
+
+
+@pytest.mark.parametrize(("factor", "kept"), [(1.01, True), (1.2, False)])
+def test_a_last_bit_in_bf16_that_moves_a_number_in_fp8_refuses_no_path(tiny: Tiny, factor: float, kept: bool) -> None:
+    wanted = arithmetic(precision="fp8", compile="graphs")
+    system = tiny(ALONE, *FP8, "data.equal_counts=true", "compute.compile=graphs")
+    (found,) = run_ranks(1, checked, system, wanted, partial(off_if_recorded, factor))
+    assert found.checked == ("bf16", "fp8", "torch.compile", "CUDA graphs")
+    assert (found.compile == "graphs") == kept
+    assert all("next_sentence.weight.first differs by 0.2 of its size" in refusal for refusal in found.refused)
 
 
 def test_scales_that_move_between_replays_are_not_taken_for_masks_that_follow_no_seed(tiny: Tiny) -> None:

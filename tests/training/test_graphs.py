@@ -25,9 +25,10 @@ from bertbench.loading.filler import fill_to, size_of
 from bertbench.loading.loader import LoadedPart, LoadedStep, Loader
 from bertbench.loading.sampler import Sampler
 from bertbench.model import attention
+from bertbench.model.rounded_weights import RoundedWeights, rounded_layers
 from bertbench.model.sequences import Sequences
 from bertbench.training.graph_trainer import GraphTrainer
-from bertbench.training.trainer import WholeTrainer
+from bertbench.training.whole_trainer import WholeTrainer
 from tests.conftest import Tiny
 from tests.ranks import run_ranks
 from tests.training.steps import SEED, loaded, sampler_of
@@ -245,6 +246,24 @@ def raw_batches(world: World, system: System, count: int) -> list[LoadedPart]:
     planned = bin_sampler(system)
     sampler = Sampler(planned.dataset, planned.planner, planned.parts, planned.normalize)
     return [part for step in Loader(sampler, world.rank, world.device).steps(range(count)) for part in step.parts]
+
+
+def test_the_copies_of_the_weights_are_rounded_by_the_replay_alone(tiny: Tiny) -> None:
+    run_ranks(1, with_bins, check_copies, tiny(*ALONE, "precision.compute=bf16"))
+
+
+def check_copies(world: World, system: System, bins: Bins) -> None:
+    (part, batch), *_ = raw_batches(world, system, 1)
+    with as_on_a_gpu():
+        trainer = GraphTrainer(system, world, SEED, bins, record=tape)
+        with mock.patch.object(RoundedWeights, "refresh", lambda _: pytest.fail("rounded a second time")):
+            trainer.step(0, [LoadedPart(part, bins.fill(batch))])
+    layers = list(rounded_layers(trainer.model))
+    assert len(layers) == 2 * 4
+    for layer in layers:
+        assert layer.rounded is not None
+        assert torch.equal(layer.rounded, layer.weight.bfloat16())
+    trainer.close()
 
 
 def test_nothing_is_read_back_in_a_replayed_step(tiny: Tiny) -> None:

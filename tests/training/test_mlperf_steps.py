@@ -24,7 +24,7 @@ from bertbench.data.store.shards import write_split
 from bertbench.distributed.world import World
 from bertbench.loading.batch import read_samples
 from bertbench.loading.inputs import open_data
-from bertbench.training.trainer import WholeTrainer
+from bertbench.training.whole_trainer import WholeTrainer
 from lab.bench.stock import padded, stock_model
 from tests.ranks import run_ranks
 from tests.training.steps import SEED, loaded

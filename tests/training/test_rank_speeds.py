@@ -24,7 +24,7 @@ from bertbench.loading.sampler import make_speeds
 from bertbench.results.files import ResultFiles
 from bertbench.results.metrics import Metrics
 from bertbench.results.mlperf_log import MlperfLog
-from bertbench.training.trainer import WholeTrainer
+from bertbench.training.whole_trainer import WholeTrainer
 from tests.conftest import Tiny
 from tests.quota import processor_quota
 from tests.ranks import run_command, run_ranks

@@ -224,17 +224,33 @@ def test_a_mistake_is_one_error(
 ) -> None:
     monkeypatch.setenv("LOGDIR", str(tmp_path / "runs"))
     places = {"TINY": tiny_file, "OUT": str(tmp_path / "out")}
-    assert main([places.get(word, word) for word in words.split()]) != 0
+    assert main([places.get(word, word) for word in words.split()]) == 2
     printed = capsys.readouterr()
     assert expected in printed.err
     assert printed.out == ""
 
 
-def test_a_run_folder_that_can_t_be_written_is_one_error(
-    tiny_file: str, monkeypatch: pytest.MonkeyPatch, printed: Printed
+def test_a_run_folder_that_can_t_be_written_is_one_mistake(
+    tiny_file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: Printed
 ) -> None:
     monkeypatch.setenv("LOGDIR", tiny_file)
-    assert "set LOGDIR to a folder that can" in printed("train", tiny_file, code=1)
+    for command in ("train", "launch"):
+        (line,) = printed(command, tiny_file, code=2).splitlines()
+        assert line.startswith(f"bertbench: {tiny_file}/tiny/bert: cannot be written (Not a directory)")
+        assert line.endswith("; set LOGDIR to a folder that can")
+    by_torchrun = run_command(2, ["train", tiny_file], tmp_path, LOGDIR=tiny_file)
+    assert by_torchrun.returncode == 2
+    assert by_torchrun.stderr.count("cannot be written") == 1
+
+
+def test_a_run_whose_name_has_the_snapshots_of_an_earlier_one_is_refused(
+    tiny_file: str, tmp_path: Path, printed: Printed
+) -> None:
+    log = tmp_path / "result_0.txt"
+    (tmp_path / "result_0" / "snapshots").mkdir(parents=True)
+    said = printed("train", tiny_file, "--result", log, code=2)
+    assert "an earlier run of this name left snapshots; resume it with --resume auto, or give another" in said
+    assert not log.exists()
 
 
 def test_a_datadir_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch, printed: Printed) -> None:
@@ -264,7 +280,7 @@ def test_a_port_in_use_is_one_error(tiny_file: str, tmp_path: Path, printed: Pri
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        launched = printed("train", tiny_file, "--set", f"launch.port={port}", code=1)
+        launched = printed("train", tiny_file, "--set", f"launch.port={port}", code=2)
         words = ["train", tiny_file, "--set", "launch.timeout_s=5"]
         by_hand = run_command(1, words, tmp_path, WORLD_SIZE="2", MASTER_PORT=str(port))
     assert by_hand.returncode == 1

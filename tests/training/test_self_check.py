@@ -1,5 +1,6 @@
 """A run checks its fast paths before the clock starts: correct ones are kept, and wrong ones are refused."""
 
+import gc
 import importlib
 import subprocess
 from collections.abc import Callable
@@ -19,7 +20,8 @@ from bertbench.machine.choose_arithmetic import Arithmetic, with_fastest_paths
 from bertbench.model.linear import Products
 from bertbench.model.products import Shape
 from bertbench.training import graph_trainer, self_check
-from bertbench.training.self_check import StepResult, check_fast_paths, length_of, masks_problem, take_step
+from bertbench.training.self_check import check_fast_paths
+from bertbench.training.small_step import StepResult, length_of, masks_problem, take_step
 from tests.conftest import Tiny
 from tests.optim import apex_like
 from tests.ranks import run_ranks
@@ -63,6 +65,26 @@ def with_wrong_residual(system: System, world: World, products: dict[Shape, Prod
     if system.precision.residual == "bf16":
         result["loss"] *= 1.2
     return result
+
+
+def test_a_check_leaves_no_tensors_of_its_trainers_in_memory(tiny: Tiny) -> None:
+    wanted = arithmetic(precision="bf16", compile="default")
+    (left,) = run_ranks(1, numbers_left, tiny("launch.ranks_per_node=1", "compute.compile=default"), wanted)
+    assert left == 0
+
+
+def numbers_left(world: World, system: System, wanted: Arithmetic) -> int:
+    """How many more numbers are in tensors after a check than before it."""
+    gc.collect()
+    before = numbers_in_tensors()
+    with as_on_a_gpu():
+        found = check_fast_paths(system, world, wanted)
+    assert found.checked == ("bf16", "torch.compile")
+    return numbers_in_tensors() - before
+
+
+def numbers_in_tensors() -> int:
+    return sum(tensor.numel() for tensor in gc.get_objects() if isinstance(tensor, torch.Tensor))
 
 
 def test_plain_arithmetic_has_nothing_to_check(tiny: Tiny) -> None:
@@ -222,6 +244,19 @@ def check_beside_apex(world: World, system: System, rate_factor: float) -> Arith
         return check_fast_paths(system.model_copy(update={"optimizer": optimizer}), world, wanted)
 
 
+@pytest.mark.parametrize(("gradient", "is_compared"), [(1e-5, False), (1e-3, True)])
+def test_an_update_is_compared_unless_its_gradient_is_noise(gradient: float, is_compared: bool) -> None:
+    expected = {
+        "loss": torch.ones(()),
+        "optimizer.query.first": torch.ones(7), "optimizer.key.first": torch.full((7,), gradient),
+        "model.query": torch.full((7,), -0.1), "model.key": torch.full((7,), -0.1),
+    }  # fmt: skip
+    result = {**expected, "model.key": -expected["model.key"]}
+    found = self_check.difference(result, expected, 2.0, updates=True)
+    assert found.startswith("model.key differs by 2 of its size" if is_compared else "")
+    assert bool(found) == is_compared
+
+
 def test_a_record_keeps_what_was_checked_and_refused_and_what_a_resumed_run_uses() -> None:
     refused = arithmetic(compile="default", impl="torch", checked=("torch.compile", "CUDA graphs"), refused=("why",))
     assert Arithmetic.of(refused.record(), refused.source) == refused
@@ -238,6 +273,7 @@ def test_a_record_keeps_what_was_checked_and_refused_and_what_a_resumed_run_uses
     ("dgxh200_n1", "graphs", "triton", "bf16"),
     ("gpu_1", "graphs", "triton", "bf16"),
     ("dgxa100_n8_open", "graphs", "triton", "bf16"),
+    ("dgxa100_n8_open data.balance=planned launch.rank_speeds=auto", "default", "triton", "bf16"),
     ("bert10b_n128", "default", "torch", "fp32"),  # a split model
     ("cpu_demo", "none", "torch", "fp32"),
     ("cpu_demo precision.residual=auto", "none", "torch", "fp32"),
@@ -257,7 +293,7 @@ def test_the_page_names_the_bounds() -> None:
         for bound in (self_check._ROUNDED, self_check._ROUNDED_TO_FP8, self_check._EXACT, self_check._UPDATE)
     )
     assert f"differs from the step before by more than {bf16} in bf16, {fp8} in fp8 or {exact} in fp32" in page
-    assert f"updates of weights may differ by {update}" in page
+    assert f"Updates of weights may differ by {update}" in page
 
 
 def test_a_gpu_is_checked_on_sequences_as_long_as_the_run_s() -> None:

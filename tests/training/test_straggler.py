@@ -15,7 +15,7 @@ from bertbench.loading.loader import Loader
 from bertbench.results.metrics import Metrics
 from bertbench.results.mlperf_log import MlperfLog
 from bertbench.run_files.straggler import find_straggler, rank_times, straggler_of
-from bertbench.training.trainer import WholeTrainer
+from bertbench.training.whole_trainer import WholeTrainer
 from tests.conftest import Answer, Printed, Tiny
 from tests.ranks import run_ranks
 from tests.report.written import row, write_run

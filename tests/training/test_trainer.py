@@ -27,9 +27,9 @@ from bertbench.model.bert import Bert
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.results.metrics import StepReport
 from bertbench.training import evaluator as evaluator_module
-from bertbench.training import trainer as trainer_module
+from bertbench.training import whole_trainer as trainer_module
 from bertbench.training.evaluator import Evaluator
-from bertbench.training.trainer import WholeTrainer
+from bertbench.training.whole_trainer import WholeTrainer
 from tests.conftest import Tiny
 from tests.ranks import run_ranks
 from tests.training.steps import SEED, batch_of, loaded, sampler_of, trained, whole_trainer

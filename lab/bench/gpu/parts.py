@@ -45,7 +45,7 @@ PARTS = (
     ),
     CheckPart(
         "tests", "correctness", "flash attention's error, half precision, recompilations, device synchronization", 150,
-        "pytest -q -p lab.bench.gpu.pytest_rows tests/gpu/test_gpu.py",
+        "pytest -q -p lab.bench.gpu.pytest_rows tests/gpu",
     ),
     CheckPart(
         "capture", "correctness", "whole steps as CUDA graphs can be recorded and give the same losses", 260,

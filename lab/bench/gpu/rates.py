@@ -15,8 +15,11 @@ from torch import Tensor
 
 from bertbench.common.phase_clock import wait_for_device
 from bertbench.model.attention import attention
-from bertbench.model.fp8_weight import cast_weight
-from bertbench.model.gelu_gradient import gelu_gradient, gelu_gradient_to_fp8
+from bertbench.model.fp8_casts import cast_gradient, cast_weight, transposed
+from bertbench.model.fp8_gelu import gelu_gradient_to_fp8, gelu_to_fp8
+from bertbench.model.fp8_linear import scaled_product
+from bertbench.model.fp8_scaling import E4M3, E5M2
+from bertbench.model.gelu_gradient import gelu_gradient
 from bertbench.model.linear import widens
 from bertbench.model.sequences import Sequences
 from lab.bench.batches import wikipedia_batches
@@ -206,25 +209,33 @@ def _strided_to_weight(sizes: RateSizes, extra: int) -> Callable[[], object]:
 
 def _products_in_8_bits(sizes: RateSizes) -> Iterator[Kernel]:
     """Yield the same products in fp8: gradients in e5m2, everything else in e4m3, the right operand by columns."""
-    gradient_type, value_type = torch.float8_e5m2, torch.float8_e4m3fn
     for layer, (features_in, features_out) in _layers(sizes).items():
         flops = 2.0 * sizes.tokens * features_in * features_out
-        products = {
-            "forward": (value_type, sizes.tokens, features_in, features_out, torch.bfloat16),
-            "to input": (gradient_type, sizes.tokens, features_out, features_in, torch.bfloat16),
-            "to weight": (gradient_type, features_out, sizes.tokens, features_in, torch.float32),
-        }
-        for name, operands in products.items():
-            yield Kernel(f"fp8 {layer} {name}", partial(_in_8_bits, sizes, *operands), flops)
+        shape = sizes, features_in, features_out
+        yield Kernel(f"fp8 {layer} forward", partial(_forward_in_8_bits, *shape), flops)
+        yield Kernel(f"fp8 {layer} to input", partial(_to_input_in_8_bits, *shape), flops)
+        yield Kernel(f"fp8 {layer} to weight", partial(_to_weight_in_8_bits, *shape), flops)
 
 
-def _in_8_bits(
-    sizes: RateSizes, left_type: torch.dtype, rows: int, summed: int, columns: int, written: torch.dtype
-) -> Callable[[], object]:
-    left = _drawn(sizes, rows, summed, dtype=left_type)
-    right = _drawn(sizes, columns, summed, dtype=torch.float8_e4m3fn).T
+def _forward_in_8_bits(sizes: RateSizes, features_in: int, features_out: int) -> Callable[[], object]:
+    input_TI = _drawn(sizes, sizes.tokens, features_in, dtype=E4M3)
+    weight_OI = _drawn(sizes, features_out, features_in, dtype=E4M3)
     scale = torch.ones((), device=sizes.device)
-    return lambda: torch._scaled_mm(left, right, scale, scale, out_dtype=written)
+    return lambda: scaled_product(input_TI, weight_OI.T, scale, scale, fast=True)  # as model/fp8_linear.py does
+
+
+def _to_input_in_8_bits(sizes: RateSizes, features_in: int, features_out: int) -> Callable[[], object]:
+    gradient_TO = _drawn(sizes, sizes.tokens, features_out, dtype=E5M2)
+    weight_IO = _drawn(sizes, features_in, features_out, dtype=E4M3)
+    scale = torch.ones((), device=sizes.device)
+    return lambda: scaled_product(gradient_TO, weight_IO.T, scale, scale)
+
+
+def _to_weight_in_8_bits(sizes: RateSizes, features_in: int, features_out: int) -> Callable[[], object]:
+    gradient_OT = _drawn(sizes, features_out, sizes.tokens, dtype=E5M2)
+    input_IT = _drawn(sizes, features_in, sizes.tokens, dtype=E4M3)
+    scale = torch.ones((), device=sizes.device)
+    return lambda: scaled_product(gradient_OT, input_IT.T, scale, scale, dtype=torch.float32)
 
 
 def _attentions(sizes: RateSizes) -> Iterator[Kernel]:
@@ -250,16 +261,17 @@ def _attention(sizes: RateSizes, dropout: float, backward: bool) -> Callable[[],
 
 
 def _passes(sizes: RateSizes) -> Iterator[Kernel]:
-    """Yield kernels that memory limits: a copy, GELU's gradient, and casts to fp8."""
+    """Yield kernels that memory limits: a copy, GELU's gradient, and what casts to fp8."""
     elements = sizes.tokens * sizes.inner
     weights = sizes.width * sizes.inner
+    both = 2.0  # bytes of an element in fp8, plain and transposed
     yield Kernel("copy", partial(_copy, sizes), moved=2.0 * sizes.copied)
     yield Kernel("GELU's gradient", partial(_gelu_gradient, sizes), moved=3 * 2.0 * elements)
-    yield Kernel("GELU's gradient, also in fp8", partial(_gelu_gradient_to_fp8, sizes), moved=(3 * 2.0 + 1) * elements)
-    yield Kernel(
-        "cast of a weight to fp8, plain and transposed", partial(_cast_of_weight, sizes), moved=(4.0 + 1 + 1) * weights
-    )
-    yield Kernel("cast to fp8, plain and transposed", partial(_casts, sizes), moved=(2.0 + 1 + 1) * elements)
+    yield Kernel("GELU in fp8", partial(_gelu_to_fp8, sizes), moved=(2.0 + both) * elements)
+    yield Kernel("GELU's gradient in fp8", partial(_gelu_gradient_to_fp8, sizes), moved=(2 * 2.0 + both) * elements)
+    yield Kernel("cast of a weight to fp8", partial(_cast_of_weight, sizes), moved=(4.0 + both) * weights)
+    yield Kernel("cast of a gradient to fp8", partial(_cast_of_gradient, sizes), moved=(2.0 + both) * elements)
+    yield Kernel("transposition in fp8", partial(_transposition, sizes), moved=both * elements)
 
 
 def _copy(sizes: RateSizes) -> Callable[[], object]:
@@ -275,27 +287,37 @@ def _gelu_gradient(sizes: RateSizes) -> Callable[[], object]:
     return lambda: gelu_gradient(gradient_TF, product_TF, bias_F)
 
 
+def _gelu_to_fp8(sizes: RateSizes) -> Callable[[], object]:
+    product_TF = _drawn(sizes, sizes.tokens, sizes.inner)
+    bias_F = torch.zeros(sizes.inner, device=sizes.device)
+    scale, amax = _scale_and_amax(sizes)
+    return lambda: gelu_to_fp8(product_TF, bias_F, scale, amax)
+
+
 def _gelu_gradient_to_fp8(sizes: RateSizes) -> Callable[[], object]:
     gradient_TF = _drawn(sizes, sizes.tokens, sizes.inner)
     product_TF = _drawn(sizes, sizes.tokens, sizes.inner)
     bias_F = torch.zeros(sizes.inner, device=sizes.device)
-    scale, amax = torch.ones((), device=sizes.device), torch.zeros((), device=sizes.device)
+    scale, amax = _scale_and_amax(sizes)
     return lambda: gelu_gradient_to_fp8(gradient_TF, product_TF, bias_F, scale, amax)
 
 
 def _cast_of_weight(sizes: RateSizes) -> Callable[[], object]:
     weight_OI = _drawn(sizes, sizes.inner, sizes.width, dtype=torch.float32)
-    scale, amax = torch.ones((), device=sizes.device), torch.zeros((), device=sizes.device)
+    scale, amax = _scale_and_amax(sizes)
     return lambda: cast_weight(weight_OI, scale, amax)
 
 
-def _casts(sizes: RateSizes) -> Callable[[], object]:
-    values_TF = _drawn(sizes, sizes.tokens, sizes.inner)
-    scale = torch.ones((), device=sizes.device)
-    cast = torch.compile(_cast_both_ways) if sizes.device.type == "cuda" else _cast_both_ways
-    return lambda: cast(values_TF, scale)
+def _cast_of_gradient(sizes: RateSizes) -> Callable[[], object]:
+    gradient_TF = _drawn(sizes, sizes.tokens, sizes.inner)
+    scale, amax = _scale_and_amax(sizes)
+    return lambda: cast_gradient(gradient_TF, scale, amax)
 
 
-def _cast_both_ways(values_TF: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
-    cast_TF = (values_TF * scale).to(torch.float8_e4m3fn)
-    return cast_TF, cast_TF.T.contiguous()
+def _transposition(sizes: RateSizes) -> Callable[[], object]:
+    values_TF = _drawn(sizes, sizes.tokens, sizes.inner).to(torch.float8_e4m3fn)
+    return lambda: transposed(values_TF)
+
+
+def _scale_and_amax(sizes: RateSizes) -> tuple[Tensor, Tensor]:
+    return torch.ones((), device=sizes.device), torch.zeros((), device=sizes.device)

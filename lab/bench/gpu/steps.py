@@ -60,10 +60,11 @@ class Variant(NamedTuple):
 
 
 AS_IT_COMES = Variant("as it comes")
-RESIDUALS = (AS_IT_COMES, Variant("residual in bf16", ("precision.residual=bf16",)))
+RESIDUALS = (AS_IT_COMES, Variant("residual in fp32", ("precision.residual=fp32",)))
+"""As it comes, a GPU passes hidden states between layers in bf16."""
 VARIANTS = (
     AS_IT_COMES,
-    Variant("two of three products in fp8", ("precision.compute=fp8",)),
+    Variant("products of the layers in fp8", ("precision.compute=fp8",)),
     Variant("rows of 512 tokens", ("data.balance=packed", "data.equal_counts=false")),
     Variant("192 samples", ("data.local_batch=192",)),
     Variant("224 samples", ("data.local_batch=224",)),
@@ -105,7 +106,7 @@ def sizes_here() -> StepSizes:
 
 
 def large() -> None:
-    """Take steps as in a run, then with hidden states in bf16; print rate, filler, memory, and kernels by name."""
+    """Take steps as in a run, then with hidden states in fp32; print rate, filler, memory, and kernels by name."""
     sizes = sizes_here()
     with own_folder() as folder:
         path = write_system(folder, sizes.shape, sizes.samples, sizes.timed)
@@ -226,6 +227,7 @@ def _described(variant: Variant, system: System, trainer: Trainer, built_s: floa
         "choice": variant.name,
         "settings": list(variant.settings),
         "compile": system.compute.compile,
+        "residual": system.precision.residual,
         "model_arithmetic": step.model_arithmetic,
         "optimizer_arithmetic": step.optimizer_arithmetic,
         "built_s": round(built_s, 1),

@@ -16,8 +16,8 @@ from bertbench.loading.batch import Batch, batch_of
 from bertbench.loading.bins import Bins
 from bertbench.loading.filler import Bin, Fill, fill_of, fill_to, size_of
 from bertbench.training.graph_trainer import GraphTrainer
-from bertbench.training.self_check import masks_problem
-from bertbench.training.trainer import WholeTrainer
+from bertbench.training.small_step import masks_problem
+from bertbench.training.whole_trainer import WholeTrainer
 from lab.bench.gpu.testbed import Row, Testbed, Unfit, attempt, print_row, testbed
 from lab.bench.gpu.text import learnable, part_of
 from lab.bench.short_run import short_run

@@ -208,7 +208,7 @@ def test_tests_say_how_they_end_one_by_one(tmp_path: Path) -> None:
         "def test_b(): pytest.skip('no such thing')\n"
         "def test_c(): assert 3 == 4\n"
     )
-    pytest_words = next(part.command for part in PARTS if part.name == "tests").replace("tests/gpu/test_gpu.py", "")
+    pytest_words = next(part.command for part in PARTS if part.name == "tests").replace("tests/gpu", "")
     part = CheckPart("made up", "product", "", 300, f"{pytest_words} -c/dev/null {tmp_path}")
     report = Report(tmp_path, [part])
     ended = run_part(part, report)

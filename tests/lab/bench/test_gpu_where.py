@@ -14,6 +14,7 @@ import torch
 
 from bertbench.config import load_system
 from bertbench.distributed.world import World
+from bertbench.machine.choose_arithmetic import Arithmetic, with_fastest_paths
 from lab.bench.gpu import rates, steps, training
 from lab.bench.gpu.device_state import clocks_and_power, device_descriptor
 from lab.bench.gpu.kernel_sums import kernel_sums
@@ -119,8 +120,9 @@ def test_every_kernel_of_a_step_is_timed(capsys: Captured) -> None:
     assert len([name for name in kernels if name.startswith("bf16 ") and "rows of" not in name]) == 12
     assert len([name for name in kernels if name.startswith("fp8 ")]) == 12
     assert {"bf16 qkv forward, rows of 40", "bf16 qkv to weight, rows of 96", "copy"} < kernels.keys()
-    limited_by_memory = {name for name in kernels if name == "copy" or "GELU's" in name or name.startswith("cast ")}
-    assert len(limited_by_memory) == 5
+    passes = ("copy", "GELU", "cast ", "transposition ")
+    limited_by_memory = {name for name in kernels if name.startswith(passes)}
+    assert len(limited_by_memory) == 7
     assert all(("gb_per_s" if name in limited_by_memory else "tflops") in kernels[name] for name in kernels)
 
 
@@ -142,8 +144,19 @@ def test_operations_and_bytes_are_those_of_the_sizes() -> None:
     assert by_name["attention forward and backward, dropout 0.0"].flops == 3 * 2 * 2 * (25 + 9) * 16
     assert by_name["copy"].moved == 200
     assert by_name["GELU's gradient"].moved == 3 * 2 * 7 * 24
-    assert by_name["GELU's gradient, also in fp8"].moved == (3 * 2 + 1) * 7 * 24
-    assert by_name["cast of a weight to fp8, plain and transposed"].moved == (4 + 1 + 1) * 16 * 24
+    assert by_name["GELU's gradient in fp8"].moved == (2 * 2 + 1 + 1) * 7 * 24
+    assert by_name["cast of a weight to fp8"].moved == (4 + 1 + 1) * 16 * 24
+    assert by_name["cast of a gradient to fp8"].moved == (2 + 1 + 1) * 7 * 24
+
+
+def test_only_the_forward_product_in_fp8_sums_fast_as_in_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    fast_sums: list[bool] = []
+    monkeypatch.setattr(rates, "scaled_product", lambda *_, fast=False, **__: fast_sums.append(fast))
+    sizes = rates.RateSizes(torch.device("cpu"), 32, 16, 48, 2, [5, 3], 100, 1, 0.0)
+    for kernel in rates.kernels(sizes):
+        if kernel.name.startswith("fp8 qkv"):
+            kernel.build()()
+    assert fast_sums == [True, False, False], "forward, to input, to weight"
 
 
 FP8 = ("precision.compute=fp8",)
@@ -185,6 +198,15 @@ def steps_as_on_a_gpu(world: World, path: Path, variant: steps.Variant) -> dict[
 def test_every_variant_is_a_system_that_a_gpu_may_run(tmp_path: Path, variant: steps.Variant) -> None:
     path = write_system(tmp_path, TINY, 6, 3)
     assert load_system(str(path), variant.settings).launch.device == "cuda"
+
+
+def test_the_steps_of_a_gpu_are_compared_with_the_other_residual(tmp_path: Path) -> None:
+    path = write_system(tmp_path, TINY, 6, 3)
+    residuals = []
+    for variant in steps.RESIDUALS:
+        system = load_system(str(path), variant.settings)
+        residuals.append(with_fastest_paths(system, Arithmetic("bf16", (), "measured")).residual)
+    assert residuals == ["bf16", "fp32"]
 
 
 @without_a_gpu

@@ -33,7 +33,7 @@ def test_a_stack_like_the_published_ones_reaches_their_samples_per_second(gpu: G
 
 
 def test_terms_of_a_step_are_work_over_rate_and_share_and_many_launches_make_the_gpu_wait() -> None:
-    stack = Stack("by hand", "h200", 8, 96, 0.02, 48e9, 1000, 500, "counted", 0.0, "attention_hopper", 0.003)
+    stack = Stack("by hand", "h200", 8, 96, 0.02, 48e9, 1000, 500, "counted", False, "attention_hopper", 0.003)
     time = step_time(stack)
     # 96 samples of 463.5 + 7.4 GFLOP in products at 0.64 of 989 TFLOP/s, and 2 % filler; 48 GB at 0.85 of 4.8 TB/s
     assert time.products == pytest.approx(1.02 * 96 * 470.9e9 / (0.64 * 989e12) * 1e3, rel=0.002)
@@ -46,11 +46,11 @@ def test_terms_of_a_step_are_work_over_rate_and_share_and_many_launches_make_the
     assert time.total == pytest.approx(sum(time) - time.host)
     waiting = step_time(stack._replace(samples=4, launches=5000))
     assert (waiting.limit, waiting.total) == ("host", pytest.approx(5000 * HOST_US / 1e3))
-    # two thirds of the encoder's 463.5 GFLOP at 0.40 of fp8's 1,979 TFLOP/s, the rest and the head's 7.4 as before
-    in_two_formats = 2 / 3 * 463.5e9 / (0.40 * 1979e12) + (463.5e9 / 3 + 7.4e9) / (0.64 * 989e12)
-    mixed = step_time(stack._replace(fp8_share=2 / 3))
-    assert mixed.products == pytest.approx(1.02 * 96 * in_two_formats * 1e3, rel=0.002)
-    assert mixed._replace(products=time.products) == time
+    # the encoder's 463.5 GFLOP at 0.40 of fp8's 1,979 TFLOP/s, the head's 7.4 as before
+    a_sample = 463.5e9 / (0.40 * 1979e12) + 7.4e9 / (0.64 * 989e12)
+    in_fp8 = step_time(stack._replace(in_fp8=True))
+    assert in_fp8.products == pytest.approx(1.02 * 96 * a_sample * 1e3, rel=0.002)
+    assert in_fp8._replace(products=time.products) == time
     assert mean_length() == pytest.approx(255.8, abs=0.1)
     assert tokens_of(96) == 24_576
 
@@ -69,10 +69,10 @@ def test_one_gpu_sends_nothing_and_pays_for_the_filler_of_its_recorded_sizes() -
     assert (stack.exposed_s, stack.launches, stack.nodes) == (0, 0, 700)
 
 
-@pytest.mark.parametrize(("precision", "share"), [("bf16", 0), ("fp8", 2 / 3)])
-def test_a_system_in_fp8_multiplies_two_of_three_products_in_fp8(precision: str, share: float) -> None:
+@pytest.mark.parametrize("precision", ["bf16", "fp8"])
+def test_only_a_system_in_fp8_multiplies_in_fp8(precision: str) -> None:
     stack = our_stack("h100", 8, 96, COUNTED, load_system("dgxh200_n1", [f"precision.compute={precision}"]))
-    assert stack.fp8_share == share
+    assert stack.in_fp8 == (precision == "fp8")
     assert stack.name == f"bertbench, {precision}, 8 GPUs"
 
 
@@ -84,6 +84,7 @@ rank alone."""
 @pytest.mark.parametrize(("settings", "bytes_of_a_parameter", "casts", "optimizer_share", "exposed_s"), [
     (("clip.mode=before",), 4 + 6 - 4, 0, 1, ALL_REDUCE_S),
     (("clip.mode=after",), 6 - 4, 0, 1, ALL_REDUCE_S / BUCKETS),
+    (("clip.mode=bucket", "hardware.division=open"), 4 + 6 - 4, 0, 1, ALL_REDUCE_S / BUCKETS),
     (("clip.mode=after", "communication.compression=fp16"), 12, 0, 1, ALL_REDUCE_S / BUCKETS),
     # a gather in fp32 takes twice as long as a reduce-scatter in 16 bits; the first of its buckets is waited for
     (("clip.mode=before", "optimizer.sharded=true"), 4 + 6 + 6 / 8, CASTS, 1 / 8, ALL_REDUCE_S * (1 / 2 + 1 / BUCKETS)),

@@ -10,7 +10,8 @@ from bertbench.config.finetuning_system import load_finetuning
 from bertbench.finetune.squad_inputs import Inputs
 from lab.bench.made_questions import write_questions
 from lab.bench.noise_scale import NoiseScale
-from lab.bench.squad import BASELINE, LAYOUTS, Layout, Run, first_cores, row_of_seed
+from lab.bench.squad import row_of_seed
+from lab.bench.squad_run import BASELINE, LAYOUTS, Layout, Run, first_cores
 from tests.conftest import Answer, Printed
 
 

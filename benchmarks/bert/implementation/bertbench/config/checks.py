@@ -8,7 +8,7 @@ from bertbench.config.layout_rules import LAYOUT_RULES
 from bertbench.config.rules import Rule, allow_only, broken_rules
 from bertbench.config.settings import Settings
 from bertbench.config.step_rules import GRAPH_RULES, SYNC_RULES
-from bertbench.model.options import FP8_WIDTH_STEP, without_fp8
+from bertbench.model.options import FP8_STEP, without_fp8
 
 
 def problems(settings: Settings) -> Iterator[str]:
@@ -140,9 +140,9 @@ def _fp8_products_have_widths_of_16(settings: Settings) -> str | None:
         ("hidden_size", settings.model.hidden_size),
         ("feed_forward_size", settings.model.feed_forward_size),
     ):
-        if width % FP8_WIDTH_STEP:
+        if width % FP8_STEP:
             return (
-                f"precision.compute fp8 multiplies matrices whose widths are multiples of {FP8_WIDTH_STEP}, but "
+                f"precision.compute fp8 multiplies matrices whose widths are multiples of {FP8_STEP}, but "
                 f"model.{name} is {width}; choose a multiple, or set precision.compute to bf16"
             )
     return None

@@ -314,8 +314,8 @@ class Precision(Section):
     compute: PrecisionName = "fp32"
     """Format of matrix products and activations; weights, gradients and optimizer state stay fp32. `auto` measures
     whether bf16 is faster than fp32 on this processor. Use bf16 on GPUs from compute capability 8.0 on, fp16 on older
-    ones. `fp8` multiplies the encoder layers' activations, weights and gradients in 8 bits with delayed scaling, and
-    leaves the rest in bf16 (docs/performance.md): for GPUs from compute capability 8.9 on, tried on none yet; on a CPU
+    ones. `fp8` computes all products of the encoder layers but attention's in 8 bits with delayed scaling, and leaves
+    the rest in bf16 (docs/performance.md): for GPUs from compute capability 8.9 on, tried on none yet; on a CPU
     it is slower than bf16, for studies."""
     residual: ResidualName = "fp32"
     """Format of the hidden states between layers. `bf16` moves 8 % fewer bytes per layer on a GPU, and needs

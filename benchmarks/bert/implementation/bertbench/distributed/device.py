@@ -9,6 +9,7 @@ import torch
 from bertbench.common.errors import RunError
 
 _ALLOCATOR_VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+_EXPANDABLE = "expandable_segments:True"
 # mallopt(3): no block is mapped by itself, and 2 GB may lie free at the end of the heap.
 _M_MMAP_MAX = -4
 _M_TRIM_THRESHOLD = -1
@@ -34,8 +35,20 @@ def take_device(kind: str, local_rank: int) -> torch.device:
     if not any(name in os.environ for name in _ALLOCATOR_VARIABLES):
         # Batches differ in size, and blocks of fixed size would leave holes. torch has no public function for this, and
         # every process that this one starts would inherit its environment variable.
-        torch._C._accelerator_setAllocatorSettings("expandable_segments:True")
+        torch._C._accelerator_setAllocatorSettings(_EXPANDABLE)
+        _keep_nccl_from_registering()
+    elif any(_EXPANDABLE in os.environ.get(name, "") for name in _ALLOCATOR_VARIABLES):
+        _keep_nccl_from_registering()
     return torch.device("cuda", number)
+
+
+def _keep_nccl_from_registering() -> None:
+    """Keep NCCL from registering the buffers of recorded collectives, unless the user has decided it.
+
+    With expandable segments, replays then read memory that isn't mapped, or hang. Megatron-LM refuses to record steps
+    without this variable on GPUs before Blackwell. NCCL reads it when it connects, which is later.
+    """
+    os.environ.setdefault("NCCL_GRAPH_REGISTER", "0")
 
 
 def keep_freed_memory() -> None:

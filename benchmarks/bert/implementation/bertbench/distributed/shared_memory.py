@@ -75,6 +75,11 @@ class SharedMemory:
         _close(connections)
         return None
 
+    @property
+    def begun(self) -> int:
+        """Return how many pieces this rank has begun to sum."""
+        return self._count
+
     def sum(self, tensor: Tensor) -> None:
         """Sum a contiguous CPU tensor over the ranks in place, always in the ranks' order; every rank must call it.
 

@@ -96,6 +96,12 @@ class World:
         distributed.all_gather_object(values, value)
         return values
 
+    def collectives_begun(self) -> int:
+        """Return how many collectives of all ranks this rank has begun; the numbers differ if ranks have parted."""
+        group = distributed.group.WORLD
+        by_torch: int = group._get_sequence_number_for_group()  # type: ignore[union-attr]  # missing in torch's stubs
+        return by_torch + (0 if self.shared is None else self.shared.begun)
+
     def barrier(self) -> None:
         """Wait until every rank is here."""
         # without the GPU's number, NCCL takes `rank % GPUs`: another rank's GPU if a node has more GPUs than ranks

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bertbench.checkpoint.safetensors_files import writing
 from bertbench.checkpoint.weights_file import write_weights
-from bertbench.common.errors import ConfigError, RunError
+from bertbench.common.errors import ConfigError
 from bertbench.common.system_faults import unwritable
 from bertbench.finetune.answers import Prediction
 from bertbench.finetune.squad_inputs import Inputs
@@ -52,7 +52,7 @@ class FinetuneFiles(ResultFiles):
 def reserve_folder(out: Path) -> FinetuneFiles:
     """Reserve the folder of a fine-tuning run with an empty log.
 
-    Raises ConfigError if it holds anything but an empty log, and RunError if it can't be written.
+    Raises ConfigError if it holds anything but an empty log, or can't be written.
     """
     files = FinetuneFiles(out)
     try:
@@ -62,5 +62,5 @@ def reserve_folder(out: Path) -> FinetuneFiles:
             raise ConfigError(f"{out}: holds {there[0]}, which is not overwritten; name another --out, or empty it")
         files.log.touch()
     except OSError as error:
-        raise RunError(unwritable(out, error, "name another --out")) from error
+        raise ConfigError(unwritable(out, error, "name another --out")) from error
     return files

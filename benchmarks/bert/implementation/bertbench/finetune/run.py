@@ -28,7 +28,7 @@ from bertbench.machine.peak_rate import PeakRate, peak_rate
 from bertbench.results.flop_rate import FlopRate
 from bertbench.results.mlperf_log import MlperfLog
 from bertbench.results.opening import open_run
-from bertbench.training.trainer import WholeTrainer
+from bertbench.training.whole_trainer import WholeTrainer
 
 if TYPE_CHECKING:
     from bertbench.training.layout_trainer import LayoutTrainer

@@ -19,7 +19,7 @@ from bertbench.finetune.squad_inputs import Inputs
 
 if TYPE_CHECKING:
     from bertbench.training.layout_trainer import LayoutTrainer
-    from bertbench.training.trainer import WholeTrainer
+    from bertbench.training.whole_trainer import WholeTrainer
 
 
 class Evaluated(NamedTuple):

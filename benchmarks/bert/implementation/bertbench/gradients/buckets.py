@@ -229,5 +229,8 @@ class ModelWeights:
         if self._rounded is not None:
             self._rounded.refresh()
 
+    def replayed(self) -> None:
+        """Note that a recorded step has run, whose operations include those of `publish`, but none of its Python."""
+
     def begin_step(self) -> None:
         """Start to send weights if `publish` has left that to this step."""

@@ -5,6 +5,7 @@ A buffer is divided into `slices` equal slices, one for each rank, in the order 
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -78,16 +79,17 @@ class AllReduceByNode(Exchange):
     bytes. On CUDA, the stages run on a separate stream; gloo waits for each stage.
     """
 
-    def __init__(self, local_size: int) -> None:
-        """Make the groups; ranks are numbered node by node, and each node has `local_size` of them."""
+    def __init__(self, local_size: int, timeout: timedelta | None = None) -> None:
+        """Make the groups; ranks are numbered node by node, and each node has `local_size` of them.
+
+        `timeout` is that of their collectives; None means torch's own.
+        """
         node, local_rank = divmod(distributed.get_rank(), local_size)
         self._local_rank = local_rank
         self._local_size = local_size
-        first_ranks = range(0, distributed.get_world_size(), local_size)
-        ranks_by_node = [list(range(first, first + local_size)) for first in first_ranks]
-        ranks_by_local_rank = [list(ranks) for ranks in zip(*ranks_by_node, strict=True)]
-        self._within_node = _build_groups(ranks_by_node)[node]
-        self._across_nodes = _build_groups(ranks_by_local_rank)[local_rank]
+        first = node * local_size
+        self._within_node = _build_group(range(first, first + local_size), timeout)
+        self._across_nodes = _build_group(range(local_rank, distributed.get_world_size(), local_size), timeout)
         self._stream = torch.cuda.Stream() if torch.cuda.is_initialized() else None
 
     def sum(self, buffer: Tensor) -> Wait:
@@ -116,21 +118,27 @@ class AllReduceByNode(Exchange):
         return torch.cuda.stream(self._stream)
 
 
-def choose_exchange(sharded: bool, hierarchical: bool, local_size: int, shared: SharedMemory | None) -> Exchange:
+def choose_exchange(
+    sharded: bool, hierarchical: bool, local_size: int, shared: SharedMemory | None, timeout: timedelta | None = None
+) -> Exchange:
     """Return the exchange over all ranks, which are numbered node by node, `local_size` on each. Collective.
 
-    `shared` is the memory in which ranks sum whole buffers; None means torch's collectives.
+    `shared` is the memory in which ranks sum whole buffers; None means torch's collectives. `timeout` is that of
+    collectives in new groups; None means torch's own.
     """
     if sharded:
         return ReduceScatter()
     if hierarchical:
-        return AllReduceByNode(local_size)
+        return AllReduceByNode(local_size, timeout)
     return Exchange() if shared is None else SharedMemorySum(shared)
 
 
-def _build_groups(ranks_of_groups: list[list[int]]) -> list[distributed.ProcessGroup]:
-    """Build a process group for each list of ranks. Collective."""
-    return [distributed.new_group(ranks) for ranks in ranks_of_groups]
+def _build_group(ranks: range, timeout: timedelta | None) -> distributed.ProcessGroup:
+    """Build this rank's group of these ranks.
+
+    Only they wait for each other: 128 nodes of 8 GPUs have 136 groups, and a rank is in two of them.
+    """
+    return distributed.new_group(list(ranks), timeout=timeout, use_local_synchronization=True)
 
 
 def _wait(work: Any) -> Wait:

@@ -10,6 +10,7 @@ Nothing is read back from the device.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import NamedTuple
+from weakref import ref
 
 import torch
 from torch import Tensor, nn
@@ -87,10 +88,14 @@ class BucketCountdown:
         self.begin_step()
 
     def watch(self, number: int, parameters: Iterable[nn.Parameter]) -> None:
-        """Count each gradient of these parameters for bucket `number`."""
+        """Count each gradient of these parameters for bucket `number`, as long as this object lives."""
+        # Python can't collect a cycle that passes through a parameter's hook: no tensor of a trainer would be freed
+        countdown = ref(self)
 
         def count(_: Tensor) -> None:
-            self.arrive(number)
+            living = countdown()
+            if living is not None:
+                living.arrive(number)
 
         for parameter in parameters:
             parameter.register_post_accumulate_grad_hook(count)

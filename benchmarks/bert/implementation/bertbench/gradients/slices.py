@@ -149,7 +149,11 @@ class LateWeights(SlicedWeights):
         super().ready()
 
     def publish(self) -> None:
-        """Leave the gathers to the next step; must be called after each replay. See `ModelWeights`."""
+        """Leave the gathers to the next step; see `ModelWeights`."""
+        self._are_late = True
+
+    def replayed(self) -> None:
+        """Note that the next step has to gather; see `ModelWeights`."""
         self._are_late = True
 
     def begin_step(self) -> None:

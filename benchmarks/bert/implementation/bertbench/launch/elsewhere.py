@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from bertbench.common.children import outside
-from bertbench.common.errors import RunError
+from bertbench.common.errors import ConfigError
 from bertbench.common.terminal import shell_word
 from bertbench.launch import kubernetes
 from bertbench.launch.command_lines import (
@@ -51,13 +51,13 @@ class JobStart:
         return "\n".join(lines)
 
     def run(self) -> int:
-        """Run the first command and return its exit code. Raises RunError if this machine doesn't have it."""
+        """Run the first command and return its exit code. Raises ConfigError if this machine doesn't have it."""
         command = self.commands[0]
         try:
             environment = {**outside(), **command.variables}
             done = subprocess.run(command.words, input=self.manifest, text=True, check=False, env=environment)
         except FileNotFoundError as error:
-            raise RunError(
+            raise ConfigError(
                 f"found no {command.words[0]} on this machine; start this where it is installed, or see --dry-run"
             ) from error
         return done.returncode

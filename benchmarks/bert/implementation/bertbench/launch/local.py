@@ -23,7 +23,7 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from bertbench.checkpoint.resumption import PUT_BACK, Resumption, continue_run, ended, find_resumption
 from bertbench.common.children import LAUNCHER, obeyed
-from bertbench.common.errors import TARGET_MISSED, BertbenchError, RunError, StoppedError, system_reason
+from bertbench.common.errors import TARGET_MISSED, BertbenchError, ConfigError, RunError, StoppedError, system_reason
 from bertbench.common.system_faults import unreadable
 from bertbench.config import System
 from bertbench.distributed import loopback
@@ -251,8 +251,9 @@ def _reported(failure: ProcessFailure) -> bool:
 
 
 def check_startable(system: System, elsewhere: str = "") -> None:
-    """Raise RunError if the system can't start on this machine: too many nodes, too few GPUs, a port that is taken.
+    """Raise ConfigError if the system can't start on this machine: too many nodes, too few GPUs, a port that is taken.
 
+    It is the user's choice of a system, machine or setting that has to change; no run has failed.
     `elsewhere` says how to start it on several nodes; by default, it says how to start a run.
     """
     nodes = system.hardware.number_of_nodes
@@ -262,9 +263,12 @@ def check_startable(system: System, elsewhere: str = "") -> None:
             f"start it with `{launch} --on slurm` or `{launch} --on kubernetes`; or by hand with the lines that "
             "--dry-run prints"
         )
-        raise RunError(f"{system.name} has {nodes} nodes, but this is one; {elsewhere}")
-    hardware_differences(system.hardware)  # raises if GPUs are missing; each node warns about the rest later
-    check_gpus(system)
+        raise ConfigError(f"{system.name} has {nodes} nodes, but this is one; {elsewhere}")
+    try:
+        hardware_differences(system.hardware)  # raises if GPUs are missing; each node warns about the rest later
+        check_gpus(system)
+    except RunError as error:  # which it is on the nodes of a cluster, where another node may take over
+        raise ConfigError(str(error)) from error
     if system.launch.port:
         _check_port(system.launch.port)
 
@@ -277,7 +281,7 @@ def _check_port(port: int) -> None:
         try:
             probe.bind((address, port))
         except OSError as error:
-            raise RunError(
+            raise ConfigError(
                 f"port {port} can't be used ({system_reason(error)}); set launch.port to another, or to 0 for any "
                 "free one"
             ) from error

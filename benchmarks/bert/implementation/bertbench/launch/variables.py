@@ -7,7 +7,7 @@ names; docs/running.md has the users' table. This file imports neither torch nor
 import json
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -134,6 +134,37 @@ class Exported(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.name}={self.value}"
+
+
+class ExportedVariables:
+    """The variables of VARIABLES that are exported, and the problems that were found in them so far."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self.problems: list[str] = []
+        self._exported: dict[str, Exported] = {}
+        for name in VARIABLES:
+            value = environment.get(name, "").strip()
+            if value:
+                self._exported[name] = Exported(name, value)
+
+    def __getitem__(self, name: str) -> Exported:
+        return self._exported[name]
+
+    def get(self, name: str) -> Exported | None:
+        """Return a variable; None if it isn't exported."""
+        return self._exported.get(name)
+
+    def among(self, names: Iterable[str]) -> list[Exported]:
+        """Return those of the names that are exported."""
+        return [self._exported[name] for name in names if name in self._exported]
+
+    def read(self, exported: Exported, read: Callable[[str], str]) -> str | None:
+        """Return a variable's value; None if it is malformed, which is recorded as a problem."""
+        try:
+            return read(exported.value)
+        except ValueError as error:
+            self.problems.append(f"{exported}: expected {error}")
+            return None
 
 
 @dataclass

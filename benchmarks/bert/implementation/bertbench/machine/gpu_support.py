@@ -6,36 +6,14 @@ GPU older than the A100 has no bf16.
 
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
 
 from bertbench.common.errors import RunError
 from bertbench.config import System
 from bertbench.machine.gpus import PresentGpu, present_gpus
-from bertbench.model.fp8_scaling import FP8_CAPABILITY
+from bertbench.model.format_needs import format_problem
 
-BF16_CAPABILITY = (8, 0)
-"""Lowest compute capability with products in bf16: an A100's (CUDA C++ Programming Guide, arithmetic instructions)."""
-
-
-class FormatNeed(NamedTuple):
-    """What a number format requires of a GPU."""
-
-    capability: tuple[int, int]
-    """The lowest compute capability that multiplies in this format."""
-    remedy: str
-    """What to do on an older GPU."""
-
-
-_FORMAT_NEEDS = {
-    "bf16": FormatNeed(
-        BF16_CAPABILITY,
-        "write this machine's file with `bertbench config init`, or add --set precision.compute=fp16 --set "
-        "optimizer.impl=torch --set compute.compile=none",
-    ),
-    "fp8": FormatNeed(FP8_CAPABILITY, "add --set precision.compute=bf16"),
-}
 # The architectures that torch 2.11 to 2.14 for CUDA 12.8 to 13.2 are built for, according to torch/cuda/__init__.py
 # (PYTORCH_RELEASES_CODE_CC). Builds for CUDA 12.6 start at 5.0. This list is used if the installed torch is a build for
 # CPUs, which has no list of its own.
@@ -89,14 +67,6 @@ def check_gpus(system: System) -> None:
         )
     if problem := unsupported(gpus, torch_architectures()):
         raise RunError(problem)
-    compute = system.precision.compute
-    need = _FORMAT_NEEDS.get(compute)
-    if need is None:
-        return
-    too_old = [gpu for gpu in gpus if gpu.capability < need.capability]
-    if too_old:
-        gpu = too_old[0]
-        raise RunError(
-            f"{system.name}: precision.compute is {compute}, but {gpu.model} (compute capability {gpu.version}) has "
-            f"no {compute}; {need.remedy}"
-        )
+    for gpu in gpus:
+        if problem := format_problem(system.precision.compute, gpu.model, gpu.capability):
+            raise RunError(f"{system.name}: {problem}")

@@ -50,7 +50,7 @@ class PeakRate:
 def peak_rate(precision: PrecisionName, world: World) -> PeakRate:
     """Return the peak of a run's devices in `precision`. CPU ranks measure it, unless an earlier run did. Collective.
 
-    For fp8, return the peak of bf16, as papers do: gradients of weights, heads and attention stay in bf16.
+    For fp8, return the peak of bf16, as papers do: attention and the heads stay in bf16.
     """
     precision = without_fp8(precision)
     if world.device.type == "cuda":

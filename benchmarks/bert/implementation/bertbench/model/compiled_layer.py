@@ -23,6 +23,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from bertbench.model.encoder import EncoderLayer, Normalised, in_format
+from bertbench.model.fp8_feed_forward import feed_forward as feed_forward_in_fp8
 from bertbench.model.fp8_linear import Fp8Linear
 from bertbench.model.gelu_gradient import gelu_gradient
 from bertbench.model.linear import Linear, product_type, weight_and_bias_gradients, weight_gradient, with_ones_beside
@@ -62,37 +63,33 @@ def _after_attention(layer: EncoderLayer, context_RD: Tensor, hidden_RD: Tensor 
     added_RD = hashed_dropout(attended_RD, rate, residual_RD)
     hidden_RD, _ = _layer_norm(layer.attention_norm, added_RD, layer.residual_type)
     hidden_RD = in_format(hidden_RD, layer.residual_type)
-    expanded_RF = _with_gelu(layer.feed_forward_in, hidden_RD)
-    product_RD, bias_D = _product(layer.feed_forward_out, expanded_RF)
-    added_RD = hashed_dropout(product_RD + bias_D, rate, hidden_RD)
+    product_RD = _feed_forward(layer.feed_forward_in, layer.feed_forward_out, hidden_RD)
+    added_RD = hashed_dropout(product_RD + layer.feed_forward_out.bias, rate, hidden_RD)
     return _layer_norm(layer.feed_forward_norm, added_RD, layer.residual_type)
 
 
 def _linear(module: nn.Module, input_NI: Tensor, with_ones: bool = False) -> Tensor:
     """Return a linear layer's output; `with_ones`, its bias's gradient is a column of the weights' product."""
-    if not isinstance(module, Linear):  # a split model's query, key and value
+    if not isinstance(module, Linear) or isinstance(module, Fp8Linear):  # the first: a split model's query, key, value
         output_NO: Tensor = module(input_NI)
         return output_NO
-    if isinstance(module, Fp8Linear):
-        return module.with_bias(input_NI, with_ones)
     dtype = product_type(input_NI)
     return _Linear.apply(input_NI.to(dtype), module.weight, _matrix(module, dtype), module.bias, with_ones)
 
 
-def _product(module: Linear, input_NI: Tensor) -> tuple[Tensor, Tensor]:
-    """Return a linear layer's product, and the bias that is still to be added."""
-    if isinstance(module, Fp8Linear):
-        return module.product(input_NI), module.bias
+def _feed_forward(first: Linear, second: Linear, hidden_RD: Tensor) -> Tensor:
+    """Return the second layer's product, without its bias, with GELU of the first's output."""
+    if isinstance(first, Fp8Linear) and isinstance(second, Fp8Linear):
+        return feed_forward_in_fp8(first, second, hidden_RD)
+    expanded_RF: Tensor = _BiasGelu.apply(_product(first, hidden_RD), first.bias)
+    return _product(second, expanded_RF)
+
+
+def _product(module: Linear, input_NI: Tensor) -> Tensor:
+    """Return a linear layer's output without the bias."""
     dtype = product_type(input_NI)
-    return _Product.apply(input_NI.to(dtype), module.weight, _matrix(module, dtype)), module.bias
-
-
-def _with_gelu(module: Linear, input_NI: Tensor) -> Tensor:
-    """Return GELU of a linear layer's output."""
-    if isinstance(module, Fp8Linear):
-        return module.with_gelu(input_NI)
-    output_NO: Tensor = _BiasGelu.apply(*_product(module, input_NI))
-    return output_NO
+    product_NO: Tensor = _Product.apply(input_NI.to(dtype), module.weight, _matrix(module, dtype))
+    return product_NO
 
 
 def _matrix(module: Linear, dtype: torch.dtype) -> Tensor:

@@ -1,12 +1,13 @@
-"""Multiply in fp8 in the encoder layers: two of a linear layer's three products; a weight's gradient stays in bf16.
+"""Multiply in fp8 in the encoder layers: all three products of a linear layer.
 
-    output          e4m3 input    x e4m3 weight
-    input gradient  e5m2 gradient x e4m3 weight
-    weight gradient bf16 gradient x bf16 input: fp8 would want both matrices by columns, another copy of each
+    output          e4m3 input      x e4m3 weight
+    input gradient  e5m2 gradient   x e4m3 weight
+    weight gradient e5m2 gradient^T x e4m3 input
 
 Query, key and value, attention's output and both feed-forward products are converted. Embeddings are looked up, and
 heads stay in bf16: they read a seventh of the tokens, 1.5 % of BERT-Large's products, and their scores make the loss.
-model/fp8_scaling.py chooses the scales. Shapes: N tokens, I features in, O features out.
+model/fp8_scaling.py chooses the scales, model/fp8_casts.py casts and transposes, and model/fp8_feed_forward.py joins
+both feed-forward products. Shapes: N tokens, M the same rounded up to a multiple of 16, I features in, O features out.
 """
 
 from collections.abc import Callable
@@ -17,24 +18,21 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.nn import functional
 
 from bertbench.common.errors import ConfigError
 from bertbench.model.bert import Bert
-from bertbench.model.encoder import in_format
+from bertbench.model.format_needs import format_problem
+from bertbench.model.fp8_casts import cast_gradient, cast_weight, transposed
 from bertbench.model.fp8_scaling import (
     E4M3,
     E5M2,
-    FP8_CAPABILITY,
     DelayedScaling,
     LinearScaling,
     TensorScaling,
     observe,
     to_fp8,
 )
-from bertbench.model.fp8_weight import cast_weight
-from bertbench.model.gelu_gradient import gelu_gradient_to_fp8
-from bertbench.model.linear import Linear, product_type, weight_and_bias_gradients, weight_gradient, with_ones_beside
+from bertbench.model.linear import Linear, product_type
 
 _OUTPUT = torch.bfloat16
 
@@ -45,9 +43,10 @@ def scaled_product(
     left_inverse: Tensor,
     right_inverse: Tensor,
     bias_M: Tensor | None = None,
+    dtype: torch.dtype = _OUTPUT,
     fast: bool = False,
 ) -> Tensor:
-    """Return the product of two fp8 matrices times the inverses of their scales, plus bias, in bf16: [N, M].
+    """Return the product of two fp8 matrices times the inverses of their scales, plus bias, in `dtype`: [N, M].
 
     K and M are multiples of 16. `fast` lets Hopper's tensor cores keep fewer bits of sums, which Transformer Engine
     allows forward and not for gradients.
@@ -60,7 +59,7 @@ def scaled_product(
         scale_a=left_inverse,
         scale_b=right_inverse,
         bias=bias_M,
-        out_dtype=_OUTPUT,
+        out_dtype=dtype,
         use_fast_accum=fast and on_gpu,
     )
 
@@ -78,38 +77,26 @@ class Fp8Linear(Linear):
 
     def forward(self, input_NI: Tensor) -> Tensor:
         """Multiply and add the bias: [N, I] in, [N, O] out."""
-        return self.with_bias(input_NI)
-
-    def with_bias(self, input_NI: Tensor, with_ones: bool = False) -> Tensor:
-        """Return the layer's output; `with_ones`, its bias's gradient is a column of the weights' product."""
-        return self._multiplied(input_NI, self.bias, with_ones)
+        return self._multiplied(input_NI, self.bias)
 
     def product(self, input_NI: Tensor) -> Tensor:
         """Return the layer's output without the bias."""
-        return self._multiplied(input_NI, None, with_ones=False)
+        return self._multiplied(input_NI, None)
 
-    def with_gelu(self, input_NI: Tensor) -> Tensor:
-        """Return GELU (by tanh) of the layer's output; backward, the kernel that computes its gradient casts that."""
-        output_NO: Tensor = _ProductGelu.apply(
-            self._observed(input_NI), self.weight, *self._cast_weight(), self.bias, *self.scaling.tensors()
-        )
-        return output_NO
-
-    def _multiplied(self, input_NI: Tensor, bias_O: Tensor | None, with_ones: bool) -> Tensor:
+    def _multiplied(self, input_NI: Tensor, bias_O: Tensor | None) -> Tensor:
         output_NO: Tensor = _Product.apply(
-            self._observed(input_NI), self.weight, *self._cast_weight(), bias_O, with_ones, *self.scaling.tensors()
+            self.observed(input_NI), self.weight, *self.cast_weight(), bias_O, *self.scaling.tensors()
         )
         return output_NO
 
-    def _observed(self, input_NI: Tensor) -> Tensor:
+    def observed(self, input_NI: Tensor) -> Tensor:
         """Return the input in the format of products; in training, observe it."""
+        typed_NI = input_NI.to(product_type(input_NI))
         if self.training:
-            # Before it is rounded: with_ones rounds it into a wider matrix, and torch's compiler would take the maxima
-            # of that one's rows in a second loop, which reads back what the first wrote
-            observe(self.scaling.input, input_NI)
-        return input_NI.to(product_type(input_NI))
+            observe(self.scaling.input, typed_NI)
+        return typed_NI
 
-    def _cast_weight(self) -> tuple[Tensor, Tensor]:
+    def cast_weight(self) -> tuple[Tensor, Tensor]:
         """Return the weight in fp8, [O, I] and [I, O]; in training, observe it."""
         weight_OI = self.weight.detach()
         scaling = self.scaling.weight
@@ -120,7 +107,16 @@ class Fp8Linear(Linear):
         return weight8_OI, weight8_OI.T
 
 
-_OF_SCALING = (None,) * 9  # a LinearScaling's tensors have no gradients
+def weight_gradient_from_fp8(
+    gradient8_OM: Tensor, input8_IM: Tensor, gradient: TensorScaling, given: TensorScaling, dtype: torch.dtype
+) -> Tensor:
+    """Return a weight's gradient, [O, I], from transposed operands and their scaling."""
+    widened = torch.float32 if dtype == torch.float32 else _OUTPUT  # formats that the product can write
+    return scaled_product(gradient8_OM, input8_IM.T, gradient.inverse, given.inverse, dtype=widened).to(dtype)
+
+
+OF_SCALING = (None,) * 9
+"""The gradients of a LinearScaling's tensors: they have none."""
 
 
 class _Product(torch.autograd.Function):
@@ -132,85 +128,58 @@ class _Product(torch.autograd.Function):
         weight8_OI: Tensor,
         weight8_IO: Tensor,
         bias_O: Tensor | None,
-        with_ones: bool,
         *tensors: Tensor,
     ) -> Tensor:
         scaling = LinearScaling.of(tensors)
-        kept_NI = with_ones_beside(input_NI) if with_ones else input_NI
-        ctx.save_for_backward(kept_NI, weight8_IO, scaling.weight.inverse, *scaling.gradient)
+        input8_NI = to_fp8(input_NI, scaling.input.scale, E4M3)
+        # Transposed here, because in the backward pass torch's compiler would cast the input again; and before the
+        # product, whose layout constraint would otherwise make the compiler write the cast twice
+        ctx.save_for_backward(transposed(input8_NI), weight8_IO, *tensors)
         ctx.weight_type = weight_OI.dtype
-        ctx.with_ones = with_ones
         ctx.has_bias = bias_O is not None
         typed_bias_O = None if bias_O is None else bias_O.to(_OUTPUT)
-        return _forward_product(input_NI, weight8_OI, scaling, typed_bias_O)
+        return scaled_product(
+            input8_NI, weight8_OI.T, scaling.input.inverse, scaling.weight.inverse, typed_bias_O, fast=True
+        )
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient_NO: Tensor) -> tuple[Tensor | None, ...]:
-        kept_NI, weight8_IO, weight_inverse, *of_gradient = ctx.saved_tensors
-        gradient = TensorScaling(*of_gradient)
-        observe(gradient, gradient_NO)
-        gradient8_NO = to_fp8(gradient_NO, gradient.scale, E5M2)
-        to_input_NI = scaled_product(gradient8_NO, weight8_IO.T, gradient.inverse, weight_inverse)
+        input8_IM, weight8_IO, *tensors = ctx.saved_tensors
+        scaling = LinearScaling.of(tensors)
+        gradient = scaling.gradient
         to_bias_O = None
         if ctx.has_bias:
-            to_weight_OI, to_bias_O = weight_and_bias_gradients(gradient_NO, kept_NI, ctx.weight_type, ctx.with_ones)
+            gradient8_NO, gradient8_OM, sums_BO = cast_gradient(gradient_NO, gradient.scale, gradient.amax)
+            to_bias_O = sums_BO.sum(0)
         else:
-            to_weight_OI = weight_gradient(gradient_NO, kept_NI, ctx.weight_type)
-        return to_input_NI, to_weight_OI, None, None, to_bias_O, None, *_OF_SCALING
+            gradient8_NO, gradient8_OM = observe_and_cast_gradient(gradient_NO, gradient)
+        to_input_NI = scaled_product(gradient8_NO, weight8_IO.T, gradient.inverse, scaling.weight.inverse)
+        to_weight_OI = weight_gradient_from_fp8(gradient8_OM, input8_IM, gradient, scaling.input, ctx.weight_type)
+        return to_input_NI, to_weight_OI, None, None, to_bias_O, *OF_SCALING
 
 
-class _ProductGelu(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any,
-        input_NI: Tensor,
-        weight_OI: Tensor,
-        weight8_OI: Tensor,
-        weight8_IO: Tensor,
-        bias_O: Tensor,
-        *tensors: Tensor,
-    ) -> Tensor:
-        scaling = LinearScaling.of(tensors)
-        product_NO = _forward_product(input_NI, weight8_OI, scaling, None)
-        ctx.save_for_backward(input_NI, product_NO, bias_O, weight8_IO, scaling.weight.inverse, *scaling.gradient)
-        ctx.weight_type = weight_OI.dtype
-        return in_format(functional.gelu(product_NO + bias_O, approximate="tanh"), product_NO.dtype)
+def observe_and_cast_gradient(gradient_NO: Tensor, scaling: TensorScaling) -> tuple[Tensor, Tensor]:
+    """Return an output's gradient in fp8, [N, O] and [O, M], and observe it.
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient_NO: Tensor) -> tuple[Tensor | None, ...]:
-        input_NI, product_NO, bias_O, weight8_IO, weight_inverse, *of_gradient = ctx.saved_tensors
-        scaling = TensorScaling(*of_gradient)
-        to_product_NO, sums_BO, to_product8_NO = gelu_gradient_to_fp8(
-            gradient_NO, product_NO, bias_O, scaling.scale, scaling.amax
-        )
-        to_input_NI = scaled_product(to_product8_NO, weight8_IO.T, scaling.inverse, weight_inverse)
-        to_weight_OI = weight_gradient(to_product_NO, input_NI, ctx.weight_type)
-        return to_input_NI, to_weight_OI, None, None, sums_BO.sum(0), *_OF_SCALING
-
-
-def _forward_product(input_NI: Tensor, weight8_OI: Tensor, scaling: LinearScaling, bias_O: Tensor | None) -> Tensor:
-    input8_NI = to_fp8(input_NI, scaling.input.scale, E4M3)
-    return scaled_product(input8_NI, weight8_OI.T, scaling.input.inverse, scaling.weight.inverse, bias_O, fast=True)
+    torch's compiler observes and casts it in the kernel that computes it; `cast_gradient` would read it again.
+    """
+    observe(scaling, gradient_NO)
+    gradient8_NO = to_fp8(gradient_NO, scaling.scale, E5M2)
+    return gradient8_NO, transposed(gradient8_NO)
 
 
 def check_device(device: torch.device) -> None:
     """Raise ConfigError if a GPU has no products in fp8, or Triton isn't there to cast for them."""
     if device.type != "cuda":
         return
-    capability = torch.cuda.get_device_capability(device)
-    if capability < FP8_CAPABILITY:
-        version = ".".join(map(str, capability))
-        least_version = ".".join(map(str, FP8_CAPABILITY))
-        raise ConfigError(
-            f"precision.compute fp8: the GPU has compute capability {version}, products in fp8 need {least_version}; "
-            "set it to bf16"
-        )
+    problem = format_problem("fp8", torch.cuda.get_device_name(device), torch.cuda.get_device_capability(device))
+    if problem is not None:
+        raise ConfigError(problem)
     if find_spec("triton") is None:
         raise ConfigError(
-            "precision.compute fp8: found no Triton, in which a GPU's casts are written; install bertbench[kernels], "
-            "or set it to bf16"
+            "precision.compute is fp8, but Triton isn't installed, in which a GPU's casts are written; install "
+            "bertbench[kernels], or add --set precision.compute=bf16"
         )
 
 
@@ -222,7 +191,7 @@ def multiply_in_fp8(model: Bert, run_backward: Callable[[], None]) -> DelayedSca
     """
     device = model.embeddings.word.weight.device
     check_device(device)
-    places = [(layer, name) for layer in model.encoder_layers() for name in _CONVERTED]
+    places = [(layer, name) for layer in model.encoder_layers() for name in CONVERTED]
     scaling = DelayedScaling(len(places), device)
     watched = []
     for (layer, name), scales in zip(places, scaling.layers, strict=True):
@@ -236,7 +205,7 @@ def multiply_in_fp8(model: Bert, run_backward: Callable[[], None]) -> DelayedSca
     return scaling
 
 
-_CONVERTED = ("qkv", "attention_output", "feed_forward_in", "feed_forward_out")
+CONVERTED = ("qkv", "attention_output", "feed_forward_in", "feed_forward_out")
 
 
 def _observe_all(scaling: LinearScaling, linear: Linear, inputs: tuple[Tensor], output_NO: Tensor) -> None:

@@ -34,7 +34,7 @@ SIZE_STEP = 16
 BIAS_COLUMNS = 8
 """Columns added to a product for its bias's gradient. One would do, but 16-bit products on GPUs want multiples of 8."""
 
-FP8_WIDTH_STEP = 16
+FP8_STEP = 16
 """Rows and columns of a matrix in an fp8 product are multiples of this, as torch and NVIDIA's libraries require."""
 
 LEAST_WIDTH = 256

@@ -2,20 +2,21 @@
 
 An encoder layer keeps, on each rank, for T tokens with P pairs of tokens in the same sequence:
 
-    e D T                    the input of the product that computes query, key and value
+    i D T                    the input of the product that computes query, key and value
     3 e D / t T              query, key and value, which attention's gradient reads
-    e D / t T                attention's output, the input of the next product
+    i D / t T                attention's output, the input of the next product
     (4 D + 8) / s T, twice   each LayerNorm's input, mean and standard deviation, all in fp32
     D / s T, twice           dropout masks on a GPU, one byte for each element; the loops of a CPU draw them again
-    e D T                    the input of the first feed-forward product
-    2 e F / t T              that product's output, for GELU's gradient, and GELU's output, for the second product
-    e (4 D D + 2 D F) / t    the matrices in 16 bits; in fp8 1 byte for each number; in fp32 the weights are used
-    directly
+    i D T                    the input of the first feed-forward product
+    e F / t T                that product's output, for GELU's gradient
+    i F / t T                GELU's output, the input of the second product
+    i (4 D D + 2 D F) / t    the matrices in the format of products' inputs; in fp32 the weights are used directly
 
-with hidden size D, feed-forward size F, H heads, and e bytes for each number in products: 4 in fp32, 2 in bf16 and
-fp16. t ranks share the layer (`parallel.tensor`): each keeps its own heads and feed-forward columns, and everything
-else in full. With `parallel.sequence`, ranks also share the tokens between products (s = t, otherwise s = 1), but
-gather the inputs of products. The masked-LM head keeps the scores of a rank's own rows of the vocabulary.
+with hidden size D, feed-forward size F, H heads, e bytes for each number that a product writes (4 in fp32, 2 in bf16,
+fp16 and fp8), and i bytes for each number that it reads: e, but 1 in fp8. There attention's own kernel keeps its output
+in bf16 besides. t ranks share the layer (`parallel.tensor`): each keeps its own heads and feed-forward columns, and
+everything else in full. With `parallel.sequence`, ranks also share the tokens between products (s = t, otherwise
+s = 1), but gather the inputs of products. The masked-LM head keeps the scores of a rank's own rows of the vocabulary.
 
 In addition, attention keeps, depending on its kernel:
 
@@ -53,23 +54,23 @@ def layer_bytes(system: System, microbatch: Microbatch, returned_tokens: float |
     If `returned_tokens` is given, the layer computes only that many tokens after attention; selecting them copies
     attention's output.
     """
-    layout, number = system.layout, _product_bytes(system)
+    layout, written, read = system.layout, _product_bytes(system), _input_bytes(system)
     hidden, inner = system.model.hidden_size, system.model.feed_forward_size / layout.tensor
     heads_hidden = hidden / layout.tensor  # the hidden size of one rank's heads
     returned = microbatch.tokens if returned_tokens is None else returned_tokens
 
-    before_attention = number * (hidden + 3 * heads_hidden)
+    before_attention = read * hidden + written * 3 * heads_hidden
     mask = _mask_bytes(system, system.model.hidden_dropout) * hidden
     norm = (_FP32 * hidden + _MOMENTS + mask) / layout.token_shares
-    after_attention = 2 * norm + number * (hidden + 2 * inner)
-    if _kernel(system) != "flash" or returned_tokens is not None:
-        after_attention += number * heads_hidden  # otherwise the kernel keeps this tensor already
+    after_attention = 2 * norm + read * (hidden + inner) + written * inner
+    if _kernel(system) != "flash" or returned_tokens is not None or read < written:
+        after_attention += read * heads_hidden  # otherwise the kernel keeps this tensor already
     matrices = 4 * hidden * heads_hidden + 2 * hidden * inner
     return (
         before_attention * microbatch.tokens
         + _attention_bytes(system, microbatch)
         + after_attention * returned
-        + (matrices if system.precision.compute == "fp8" else _cast_bytes(system, matrices))
+        + (read * matrices if read < _FP32 else 0)
     )
 
 
@@ -133,9 +134,14 @@ def _kernel(system: System) -> Literal["flash", "loops", "plain"]:
 
 
 def _product_bytes(system: System) -> int:
-    """Return the bytes that a number takes in products."""
+    """Return the bytes of a number that a product writes, and reads in the heads."""
     dtype = autocast_type(system.precision.compute)
     return _FP32 if dtype is None else dtype.itemsize
+
+
+def _input_bytes(system: System) -> int:
+    """Return the bytes of a number that a product of an encoder layer reads."""
+    return 1 if system.precision.compute == "fp8" else _product_bytes(system)
 
 
 def _cast_bytes(system: System, weights: float) -> float:

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from bertbench.common.errors import ConfigError
 from bertbench.config import System, system_names
-from bertbench.launch.honour import honour, value_in_run
+from bertbench.launch.exported_settings import value_in_run
+from bertbench.launch.honour import honour
 from bertbench.launch.submission_name import SubmissionName, name_of, shape_of, shipped_system
 from bertbench.launch.time_limits import SPARE_MINUTES
 from bertbench.launch.variables import BATCH_SETTINGS, SETTINGS

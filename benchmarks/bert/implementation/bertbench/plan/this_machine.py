@@ -11,8 +11,9 @@ from pathlib import Path
 from bertbench.common.errors import ConfigError
 from bertbench.common.json_object import JsonObject
 from bertbench.config.load import load_system, system_from, system_names
-from bertbench.machine.gpu_support import BF16_CAPABILITY, unsupported
+from bertbench.machine.gpu_support import unsupported
 from bertbench.machine.gpus import PresentGpu
+from bertbench.model.format_needs import BF16_CAPABILITY
 from bertbench.plan.fit import in_fewest_parts
 from bertbench.plan.memory import capacity_gb
 from bertbench.plan.new_system import NewSystem

@@ -21,6 +21,7 @@ from bertbench.run_files.run_settings import (
     Runs,
     Settings,
     differing_keys,
+    reached_not_passed,
     reached_target,
     read_runs,
     stated_settings,
@@ -95,7 +96,9 @@ class Side:
     name: str
     runs: list[str]
     reached: int
-    """The number of runs that reached the target."""
+    """The number of runs that reached the target and that the judge passes."""
+    reached_not_passed: int
+    """The number of runs that reached the target, but whose logs the judge doesn't pass."""
     score_s: float | None
     failed: dict[str, list[str]]
     """Why the judge fails runs that ended with success, by log."""
@@ -151,7 +154,7 @@ def _verdicts(runs: Runs, ruleset: str | None) -> Verdicts:
 
 
 def _reaching(runs: Runs, verdicts: Verdicts) -> Runs:
-    """Return the runs that reached their target."""
+    """Return the runs that reached their target and that the judge passes."""
     return [(log, facts) for log, facts in runs if reached_target(log, facts, verdicts[log])]
 
 
@@ -175,6 +178,7 @@ def _side(path: Path, runs: Runs, verdicts: Verdicts) -> Side:
         name=str(path),
         runs=[str(log) for log, _ in runs],
         reached=len(_reaching(runs, verdicts)),
+        reached_not_passed=sum(reached_not_passed(log, facts, verdicts[log]) for log, facts in runs),
         score_s=mlperf_score(times) if len(times) == RUNS else None,
         failed=failed,
         accuracy=accuracy,
@@ -213,7 +217,10 @@ def _conclusion(time: Measure) -> str:
     """Return a sentence about the difference in time to target."""
     if time.a is None or time.b is None or time.ratio is None:
         missing = [letter for letter, estimate in (("A", time.a), ("B", time.b)) if estimate is None]
-        return f"no run of {' and '.join(missing)} reached its target, so there are no times to compare"
+        return (
+            f"no run of {' and '.join(missing)} reached its target in a log that the judge passes, so there are no "
+            "times to compare"
+        )
     ratio = time.ratio
     if ratio.low is None or ratio.high is None:
         counts = f"{time.a.runs:,} of A and {time.b.runs:,} of B"

@@ -8,6 +8,7 @@ from bertbench.report import page
 from bertbench.report.charts import Axis, lines
 from bertbench.report.comparison import Comparison, Estimate, Ratio
 from bertbench.run_files.json_files import Points
+from bertbench.run_files.verdicts import reached_text
 
 _MEASURES_HEADER = ["measure", "A", "B", "B / A (95 %)"]
 _SETTINGS_HEADER = ["setting", "A", "B"]
@@ -56,11 +57,12 @@ def _who(comparison: Comparison) -> Iterator[str]:
     sides = (("A", comparison.a), ("B", comparison.b))
     for letter, side in sides:
         score = "" if side.score_s is None else f"; MLPerf's score {side.score_s:.1f} s, without fastest and slowest"
-        yield f"{letter}: {side.name} ({side.reached} of {len(side.runs)} runs reached the target{score})"
+        reached = reached_text(side.reached, side.reached_not_passed, len(side.runs))
+        yield f"{letter}: {side.name} ({reached}{score})"
     for letter, side in sides:
         for log, reasons in side.failed.items():
             for reason in reasons[:_MOST_REASONS]:
-                yield f"{letter}: {log} doesn't count, because the judge fails it: {reason}"
+                yield f"{letter}: {log} doesn't count, because the judge doesn't pass it: {reason}"
 
 
 def _setting_rows(comparison: Comparison) -> list[list[str]]:

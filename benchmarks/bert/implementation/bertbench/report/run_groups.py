@@ -19,7 +19,15 @@ from bertbench.run_files.formats import TRAINING
 from bertbench.run_files.json_files import metric_curve
 from bertbench.run_files.ledger import ledger
 from bertbench.run_files.log_spans import evaluation_s, startup, startup_s
-from bertbench.run_files.run_settings import RunGroup, Runs, Values, grouped_by_settings, reached_target, target_of
+from bertbench.run_files.run_settings import (
+    RunGroup,
+    Runs,
+    Values,
+    grouped_by_settings,
+    reached_not_passed,
+    reached_target,
+    target_of,
+)
 from bertbench.run_files.sample_counts import sample_counts, samples_per_s
 from bertbench.run_files.straggler import Straggler, straggler_of
 from bertbench.run_files.verdicts import JudgeFinding, Verdict, verdicts_on
@@ -38,6 +46,9 @@ class RunSummary:
     status: str | None
     verdict: str | None
     reached: bool
+    """Whether the run reached the target and the judge passes its log."""
+    reached_not_passed: bool
+    """Whether the run reached the target, but the judge doesn't pass its log."""
     not_a_result: str | None
     counted: bool
     """Whether the run counts in the group's score or, if there is no score, in its mean."""
@@ -89,9 +100,11 @@ class GroupSummary:
     settings: Values
     runs: list[RunSummary]
     reached: int
-    """The number of results that reached the target."""
+    """The number of results that reached the target and that the judge passes."""
+    reached_not_passed: int
+    """The number of results that reached the target, but whose logs the judge doesn't pass."""
     mean_time_to_train_s: float | None
-    """The mean of the results that reached the target; so is the next field."""
+    """The mean of the results that `reached` counts; so is the next field."""
     mean_samples_to_converge: float | None
     score_s: float | None
     rulesets: list[str]
@@ -164,6 +177,7 @@ def summarized(group: RunGroup) -> GroupSummary:
         settings=group.settings,
         runs=[replace(run, counted=run.log in counted) for run in runs],
         reached=len(reaching),
+        reached_not_passed=sum(run.reached_not_passed for run in results),
         mean_time_to_train_s=mean_of([run.time_to_train_s for run in reaching]),
         mean_samples_to_converge=mean_of([run.samples for run in reaching]),
         score_s=score_s,
@@ -190,6 +204,7 @@ def _summary(log: Path, facts: RunFacts, verdict: Verdict) -> RunSummary:
         status=facts.status,
         verdict=verdict.verdict,
         reached=reached_target(log, facts, verdict),
+        reached_not_passed=reached_not_passed(log, facts, verdict),
         not_a_result=facts.not_a_result,
         counted=False,  # set later, for the whole group
         seed=facts.seed,

@@ -14,7 +14,7 @@ from bertbench.report.run_groups import GroupSummary, RunSummary
 from bertbench.run_files.flop_rates import mean_flop_rates
 from bertbench.run_files.run_settings import group_title
 from bertbench.run_files.sample_counts import EPOCH_NUM
-from bertbench.run_files.verdicts import finding_text, no_log_text
+from bertbench.run_files.verdicts import finding_text, no_log_text, reached_text
 
 _MOST_FINDINGS = 20  # lines in a terminal; `bertbench judge` lists all
 
@@ -106,9 +106,8 @@ def _left_out(group: GroupSummary) -> dict[str, str]:
 
 
 def _conclusion(group: GroupSummary) -> str:
-    """Return a sentence that says how many runs reached the target, and how fast."""
-    runs = len(group.results)
-    parts = [f"{group.reached} of {runs} runs reached the target"]
+    """Return a sentence that says how many runs reached the target, whether they count, and how fast they are."""
+    parts = [reached_text(group.reached, group.reached_not_passed, len(group.results))]
     if group.reached:
         parts.append(_mean_text(group))
     if group.score_s is not None:

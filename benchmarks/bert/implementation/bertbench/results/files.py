@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from bertbench.common.errors import ConfigError, RunError
+from bertbench.common.errors import BertbenchError, ConfigError, RunError
 from bertbench.common.paths import data_folder
 from bertbench.common.system_faults import exists, unwritable
 from bertbench.config import System
@@ -73,11 +73,11 @@ class ResultFiles:
     def reserve(self) -> None:
         """Make the log, empty, so that no other run writes it.
 
-        Raises ConfigError if it exists or its folder doesn't, RunError if it can't be written.
+        Raises ConfigError if it exists, its folder doesn't, or it can't be written.
         """
-        if not exists(self.log.parent, RunError):
+        if not exists(self.log.parent, ConfigError):
             raise ConfigError(f"--result {self.log}: found no folder {self.log.parent}; make it, or name another file")
-        with _writing(self.log):
+        with _writing(self.log, ConfigError):
             try:
                 self.log.open("x").close()
             except FileExistsError as error:
@@ -103,11 +103,11 @@ class ResultFiles:
 def reserve_number(runs: Path, system: str, short: str | None = None) -> ResultFiles:
     """Reserve the next free number in runs/<system>/bert, of result_<n>.txt or of a short run, by an empty log.
 
-    Raises RunError if the folder can't be written.
+    Raises ConfigError if the folder can't be written.
     """
     folder = runs / system / (short or "bert")
     number = 0
-    with _writing(folder):
+    with _writing(folder, ConfigError):
         folder.mkdir(parents=True, exist_ok=True)
         while True:
             log = folder / f"{short or 'result'}_{number}.txt"
@@ -118,9 +118,9 @@ def reserve_number(runs: Path, system: str, short: str | None = None) -> ResultF
 
 
 @contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    """Raise RunError if the code in the context can't write `path`."""
+def _writing(path: Path, kind: type[BertbenchError] = RunError) -> Iterator[None]:
+    """Raise `kind` if the code in the context can't write `path`: before a run, its place is a user's choice."""
     try:
         yield
     except OSError as error:
-        raise RunError(unwritable(path, error, "set LOGDIR to a folder that can")) from error
+        raise kind(unwritable(path, error, "set LOGDIR to a folder that can")) from error

@@ -45,6 +45,7 @@ _IGNORED = {
 }  # no effect, or different in every run
 _COMMIT_DIGITS = 7
 _MOST_SHOWN = 6
+_TARGET_RULE = "target"  # the judge's, for the accuracy of closed runs
 Values = dict[str, Any]
 Settings = dict[str, Values]
 """For each source, the values by name."""
@@ -164,14 +165,26 @@ def target_of(log: Path, facts: RunFacts) -> float | None:
 
 
 def reached_target(log: Path, facts: RunFacts, verdict: Verdict) -> bool:
-    """Return whether a run reached its target: both its log and the judge must say so.
+    """Return whether a run reached its target and counts: both its log and the judge must say so."""
+    return verdict.verdict == "pass" and _ended_at_target(log, facts, verdict)
 
-    The judge checks the target of a closed run. An open run's own target is checked here.
+
+def reached_not_passed(log: Path, facts: RunFacts, verdict: Verdict) -> bool:
+    """Return whether a run reached its target, but the judge doesn't pass its log for another reason."""
+    not_passed = verdict.verdict in ("fail", "cannot-judge")
+    measured = facts.best_accuracy is not None
+    return not_passed and measured and _ended_at_target(log, facts, verdict)
+
+
+def _ended_at_target(log: Path, facts: RunFacts, verdict: Verdict) -> bool:
+    """Return whether a run ended with success, at or above its target.
+
+    The judge checks the target of a closed run that it can judge. Other targets are checked here.
     """
-    if verdict.verdict != "pass" or facts.status != "success" or facts.not_a_result is not None:
+    if facts.status != "success" or facts.not_a_result is not None:
         return False
-    if facts.division == "closed":
-        return True
+    if facts.division == "closed" and verdict.verdict != "cannot-judge":
+        return all(finding.rule != _TARGET_RULE for finding in verdict.decisive)
     target = target_of(log, facts)
     best_accuracy = facts.best_accuracy or 0.0
     return target is None or best_accuracy >= target

@@ -114,6 +114,15 @@ def finding_text(where: str, finding: JudgeFinding) -> str:
     return printable(text)
 
 
+def reached_text(counted: int, not_passed: int, runs: int) -> str:
+    """Return how many runs reached the target: those that count, and those whose logs the judge doesn't pass."""
+    text = f"{counted + not_passed} of {runs} runs reached the target"
+    if not not_passed:
+        return text
+    logs = "a log" if not_passed == 1 else "logs"
+    return f"{text}, but {not_passed} in {logs} that the judge doesn't pass, so {counted} count"
+
+
 def no_log_text(log: str, finding: JudgeFinding) -> str:
     """Return why a file isn't a log, in a line; the judge's finding begins with the file's path."""
     return printable(f"{log}: not a log: {finding.found.removeprefix(f'{log}: ')}")

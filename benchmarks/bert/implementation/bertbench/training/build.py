@@ -31,7 +31,8 @@ from bertbench.results.profiling import Profiler
 from bertbench.results.submission import log_submission, log_weights
 from bertbench.training.evaluator import Evaluator, LayoutEvaluator
 from bertbench.training.self_check import check_fast_paths
-from bertbench.training.trainer import Trainer, WholeTrainer
+from bertbench.training.trainer import Trainer
+from bertbench.training.whole_trainer import WholeTrainer
 
 if TYPE_CHECKING:
     from bertbench.checkpoint.resumption import Resumption

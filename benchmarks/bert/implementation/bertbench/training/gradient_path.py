@@ -61,7 +61,8 @@ def build_path(system: System, world: World, model: Bert, backward: Callable[[],
     """
     sharded = system.optimizer.sharded
     shared = shared_memory(system, world)
-    exchange = choose_exchange(sharded, system.communication.hierarchical, world.ranks.local_size, shared)
+    by_node = system.communication.hierarchical
+    exchange = choose_exchange(sharded, by_node, world.ranks.local_size, shared, world.timeout)
     parameters = ready_order(model, backward)
     table = bucket_table(parameters, system.communication.bucket_mb, system.communication.buckets)
     buckets = Buckets(table, sharded, exchange.slices, exchange.place)

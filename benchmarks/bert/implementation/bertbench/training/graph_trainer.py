@@ -34,7 +34,7 @@ from bertbench.model.loss import weighted_loss
 from bertbench.model.products import Shape
 from bertbench.model.sequences import EqualLengths, Sequences
 from bertbench.results.metrics import StepReport
-from bertbench.training.trainer import WARMUP_STEPS, WholeTrainer
+from bertbench.training.whole_trainer import WARMUP_STEPS, WholeTrainer
 
 Record = Callable[[Callable[[], Tensor]], Callable[[], Tensor]]
 """Given a function, returns a function that repeats its work on the same memory and returns the same tensor."""
@@ -81,7 +81,7 @@ class GraphTrainer(WholeTrainer):
             self._gather_before_parts()
             for part_number, part in enumerate(parts, start=1):
                 report_4 = self._compute(part, last=part_number == len(parts))
-            self._path.weights.publish()  # a replay runs no Python
+            self._path.weights.replayed()
         loss, norm, rate, clipped = report_4.clone().unbind()  # a copy, because the next replay overwrites the report
         return StepReport(loss, norm, rate, clipped, loss_scale=None)
 

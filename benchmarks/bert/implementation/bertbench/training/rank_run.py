@@ -14,7 +14,7 @@ from pathlib import Path
 from mlperf_logging.mllog import constants
 
 from bertbench.checkpoint.resumption import Resumption, continue_run, ended, find_resumption, restored_by_launcher
-from bertbench.common.errors import TARGET_MISSED, BertbenchError, ConfigError, RunError
+from bertbench.common.errors import TARGET_MISSED, BertbenchError, ConfigError
 from bertbench.common.paths import runs_folder, shown_path
 from bertbench.common.terminal import shell_word
 from bertbench.config import System
@@ -97,7 +97,8 @@ def resumption_of(system: System, options: RunOptions) -> Resumption | None:
 def new_files(system: System, options: RunOptions) -> ResultFiles:
     """Reserve and return the files of a new run.
 
-    Raises ConfigError for a name that only results may have, and RunError if an earlier run left snapshots under it.
+    Raises ConfigError for a name that only results may have, one under which an earlier run left snapshots, and a place
+    that can't be written.
     """
     if options.result is None:
         return reserve_number(runs_folder(), system.name, options.short)
@@ -107,7 +108,7 @@ def new_files(system: System, options: RunOptions) -> ResultFiles:
             f"--result {files.log}: --{options.short} makes no result; choose a name other than {LOG_PATTERN}"
         )
     if files.snapshots.exists():
-        raise RunError(
+        raise ConfigError(
             f"{files.log}: an earlier run of this name left snapshots; resume it with --resume auto, or give another "
             "--result"
         )

@@ -104,7 +104,7 @@ def _settled_heap() -> Iterator[None]:
 
     A full collection of the 400,000 objects that torch alone creates takes tenths of a second.
     """
-    gc.collect()  # otherwise the trainers of the self-check would keep their memory
+    gc.collect()  # what is garbage now would otherwise stay until the end
     gc.freeze()
     try:
         yield
