@@ -262,7 +262,8 @@ def test_their_machine_code_rounds_to_nearest_without_spills(name: str, arch: in
     # For 8.9, Triton 3.7 rounds fp32 numbers to fp16 first, toward zero
     source = "" if arch == 89 else ".f32"
     assert f"cvt.rn.satfinite.{compiled.rounding}{source}" in ptx
-    assert "max.NaN.f32" in ptx and "min.NaN.f32" in ptx, "a clamp that keeps NaN"
+    # Triton 3.8 clamps by one instruction, which compares magnitudes
+    assert ("max.NaN.f32" in ptx and "min.NaN.f32" in ptx) or "min.NaN.xorsign.abs.f32" in ptx, "NaN stays"
     assert "ld.global.v4.b32" in ptx and "st.global.v4.b32" in ptx
     assert used.spill_bytes == 0
     assert used.registers <= 128, "2 blocks of 256 threads on a multiprocessor"

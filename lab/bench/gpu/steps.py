@@ -52,6 +52,12 @@ class Variant(NamedTuple):
     """Settings, as in --set."""
     autotunes: bool = False
     """Whether Inductor tries many kernels for each compiled piece."""
+    is_long: bool = False
+    """Whether it takes `StepSizes.long` steps, in which losses fall: for formats that round more than bf16."""
+
+    def steps(self, sizes: "StepSizes") -> int:
+        """Return how many steps the variant takes in the part `variants`."""
+        return sizes.long if self.is_long else sizes.timed // 2
 
     @property
     def has_same_batch(self) -> bool:
@@ -63,8 +69,8 @@ AS_IT_COMES = Variant("as it comes")
 RESIDUALS = (AS_IT_COMES, Variant("residual in fp32", ("precision.residual=fp32",)))
 """As it comes, a GPU passes hidden states between layers in bf16."""
 VARIANTS = (
-    AS_IT_COMES,
-    Variant("products of the layers in fp8", ("precision.compute=fp8",)),
+    AS_IT_COMES._replace(is_long=True),
+    Variant("products of the layers in fp8", ("precision.compute=fp8",), is_long=True),
     Variant("rows of 512 tokens", ("data.balance=packed", "data.equal_counts=false")),
     Variant("192 samples", ("data.local_batch=192",)),
     Variant("224 samples", ("data.local_batch=224",)),
@@ -82,7 +88,9 @@ class StepSizes(NamedTuple):
     settings: tuple[str, ...]
     """Settings that the machine needs."""
     timed: int
-    """The number of steps of the part `large`; variants take half as many."""
+    """The number of steps of the part `large`; most variants take half as many."""
+    long: int
+    """The number of steps of the other variants."""
     warm_up: int
     """The number of steps that don't count, at the beginning."""
     profiled: int
@@ -100,9 +108,9 @@ class TakenSteps(NamedTuple):
 def sizes_here() -> StepSizes:
     """Return the sizes for BERT-Large with 96 samples on a GPU, and for a few tiny steps on a CPU."""
     if torch.cuda.is_available():
-        return StepSizes("cuda", SHAPES["large"], 96, (), 120, 20, 5)
+        return StepSizes("cuda", SHAPES["large"], 96, (), 120, 200, 20, 5)
     on_a_cpu = ("launch.device=cpu", "hardware.accelerators_per_node=0", "compute.compile=none", "optimizer.impl=torch")
-    return StepSizes("cpu", TINY, 6, on_a_cpu, 8, 1, 2)
+    return StepSizes("cpu", TINY, 6, on_a_cpu, 8, 9, 1, 2)
 
 
 def large() -> None:
@@ -120,21 +128,21 @@ def _print_steps(path: Path, variant: Variant, sizes: StepSizes, steps: int, pro
 
 
 def variants() -> None:
-    """Take half as many steps with each variant; their losses must be close to those of the first variant."""
+    """Take steps with each variant; their losses must be close to those of the first variant."""
     sizes = sizes_here()
-    steps = sizes.timed // 2
     with own_folder() as folder:
-        path = write_system(folder, sizes.shape, sizes.samples, sizes.timed)
+        path = write_system(folder, sizes.shape, sizes.samples, sizes.long)
         first: list[Row] = []
         for variant in VARIANTS:
-            attempt(variant.name, partial(_print_comparison, path, variant, sizes, steps, first))
+            attempt(variant.name, partial(_print_comparison, path, variant, sizes, first))
 
 
-def _print_comparison(path: Path, variant: Variant, sizes: StepSizes, steps: int, first: list[Row]) -> None:
+def _print_comparison(path: Path, variant: Variant, sizes: StepSizes, first: list[Row]) -> None:
     """Print a variant's row, with its difference from the first variant's; store the first row in `first`."""
     if reason := refusal(path, variant, sizes):
         print_row({"choice": variant.name, "not_reached": reason})
         return
+    steps = variant.steps(sizes)
     row = on_ranks(1, steps_on_rank, path, variant, sizes, steps, 0, False, device=sizes.device)
     print_row(compared_with(row, first[0]) if first and variant.has_same_batch else row)
     if not first:
@@ -151,9 +159,13 @@ def refusal(path: Path, variant: Variant, sizes: StepSizes) -> str | None:
 
 
 def compared_with(row: Row, first: Row) -> Row:
-    """Return a variant's row, with the relative difference of its last losses from those of the first variant."""
-    means = [statistics.fmean(some["losses"][-_COMPARED:]) for some in (row, first)]
-    apart = abs(means[0] / means[1] - 1)
+    """Return a variant's row, with the relative difference of its last losses from the first variant's of these steps.
+
+    The first variant took at least as many steps.
+    """
+    losses = row["losses"]
+    expected = first["losses"][: len(losses)]
+    apart = abs(statistics.fmean(losses[-_COMPARED:]) / statistics.fmean(expected[-_COMPARED:]) - 1)
     holds = row["holds"] and apart <= _APART  # false for NaN
     return {**row, "from_first": round(apart, 5), "allowed": _APART, "holds": holds}
 

@@ -237,6 +237,13 @@ def test_a_variant_that_the_gpu_cannot_compute_is_not_reached(tmp_path: Path, mo
     assert reason.startswith("gpu_check: precision.compute is fp8, but NVIDIA A100")
 
 
+def test_fp8_and_what_it_is_compared_with_take_200_steps_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    sizes = steps.sizes_here()
+    assert [variant.steps(sizes) for variant in steps.VARIANTS] == [200, 200, 60, 60, 60, 60]
+    assert steps.VARIANTS[1].settings == FP8
+
+
 def test_a_variants_last_losses_are_listed_next_to_the_firsts() -> None:
     first = {"holds": True, "losses": [9.0] * 5 + [4.0] * 20}
     near = {"holds": True, "losses": [1.0] * 5 + [4.2] * 20}
@@ -247,6 +254,8 @@ def test_a_variants_last_losses_are_listed_next_to_the_firsts() -> None:
         "from_first": 0.05,
         "allowed": 0.1,
     }
+    longer = {"holds": True, "losses": [*first["losses"], *[1.0] * 30]}
+    assert steps.compared_with(near, longer) == steps.compared_with(near, first)
     assert steps.compared_with(far, first)["holds"] is False
     assert steps.compared_with({**near, "losses": [math.nan] * 25}, first)["holds"] is False
     assert not steps.Variant("more", ("data.local_batch=192",)).has_same_batch
