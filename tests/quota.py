@@ -1,5 +1,6 @@
 """A processor quota for single processes, by a control group of version 2 or 1: half a core, as a slow machine has."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,7 +18,7 @@ def processor_quota(cores: float) -> Iterator[Path]:
     Skips the test where this process may not make one. The group is removed afterwards.
     """
     quota = int(cores * _PERIOD_US)
-    group = (_ROOT / "cpu" if (_ROOT / "cpu").is_dir() else _ROOT) / "bertbench-test"
+    group = (_ROOT / "cpu" if (_ROOT / "cpu").is_dir() else _ROOT) / f"bertbench-test-{os.getpid()}"
     try:
         group.mkdir()
     except OSError as error:

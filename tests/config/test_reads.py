@@ -102,6 +102,8 @@ def test_a_changed_setting_with_the_value_that_the_command_uses_anyway_passes(ti
     system = tiny("compute.compile=none", "launch.max_restarts=0", "checkpoint.final_weights=true")
     check_given(system, "finetune squad")
     check_given(tiny("parallel.recompute=true"), "evaluate")
+    assert is_refused(tiny("compute.products=onednn"), "train")  # its model is narrow
+    check_given(tiny("compute.products=torch"), "train")
 
 
 @pytest.mark.parametrize("name", system_names())

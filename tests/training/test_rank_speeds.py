@@ -134,14 +134,24 @@ BIG = (
     "model.hidden_size=128", "model.attention_heads=4", "model.feed_forward_size=512", "model.layers=4",
     "data.global_batch_size=256", "schedule.max_steps=1000", "precision.compute=fp32", "compute.products=torch",
 )  # fmt: skip
+MOST_WAITED = 0.1  # measured: 0.03 on two cores without other processes, 0.4 to 0.7 beside two that train
 ALONE = ("sync.method=local_sgd", "sync.every_steps=1000")  # more steps than are taken: no rank waits for another
 
 
-def samples_per_s(world: World, system: System, group: Path) -> float:
-    """Samples/s of all ranks, or of this one where they train alone; the slow rank joins the group before its warm-up.
+class Speed(NamedTuple):
+    """A rank's speed, and whether it had its core."""
 
-    The best of three stretches of 4 steps: other processes of the machine can only make one slower. Alone, the fast
-    rank takes 8, so that both end together: what one leaves of caches and memory is never the other's for itself.
+    samples_per_s: float
+    waited: float
+    """The share of the time in which its main thread could run, but waited for its core."""
+
+
+def speed(world: World, system: System, group: Path) -> Speed:
+    """Return the speed of all ranks, or of this one where they train alone.
+
+    The slow rank joins the group before its warm-up. The speed is the best of three stretches of 4 steps: other
+    processes of the machine can only make one slower. Alone, the fast rank takes 8, so that both end together: what
+    one leaves of caches and memory is never the other's for itself.
     """
     os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[world.rank]})
     torch.set_num_threads(1)
@@ -157,13 +167,23 @@ def samples_per_s(world: World, system: System, group: Path) -> float:
         stretch = 8 if alone and world.rank != SLOW_RANK else 4
         warm_up = 16 if system.launch.rebalance_every_steps else stretch
         times = []
+        waits = []
         for step, loaded in enumerate(loader.steps(range(warm_up + 3 * stretch))):
             if step >= warm_up and (step - warm_up) % stretch == 0:
                 times.append(time.perf_counter())
+                waits.append(waited_for_a_core_s())
             trainer.step(step, loaded.parts)
         times.append(time.perf_counter())
+        waits.append(waited_for_a_core_s())
     samples = stretch * (system.local_batch if alone else system.global_batch_size)
-    return samples / min(end - began for began, end in pairwise(times))
+    shortest = min(end - began for began, end in pairwise(times))
+    return Speed(samples / shortest, (waits[-1] - waits[0]) / (times[-1] - times[0]))
+
+
+def waited_for_a_core_s() -> float:
+    """Return the seconds for which this process's main thread was ready to run, but had no core (Linux's schedstat)."""
+    _, waited_ns, _ = Path("/proc/self/schedstat").read_text().split()
+    return int(waited_ns) / 1e9
 
 
 @pytest.mark.slow
@@ -173,14 +193,19 @@ def test_a_rank_with_half_a_core_gets_less_work_and_all_train_faster(tiny: Tiny)
 
     Where processors share a core's units, as a virtual machine's may, a rank that waits leaves them to the slow one:
     measured, assignment by speed is then 1.20 to 1.23 times as fast as the equal one, not 1.5.
+
+    Other processes on the cores change both ranks' speeds between the runs that are compared; the test then ends as
+    skipped.
     """
     measured = ("launch.rank_speeds=auto",)
     rebalanced = ("launch.rank_speeds=[1.0, 1.0]", "launch.rebalance_every_steps=5")
     with processor_quota(0.5) as group:
-        alone = run_ranks(2, samples_per_s, tiny(*BIG, *ALONE), group)
-        equal, by_speed, by_rebalancing = (
-            run_ranks(2, samples_per_s, tiny(*BIG, *settings), group)[0] for settings in ((), measured, rebalanced)
-        )
+        alone = run_ranks(2, speed, tiny(*BIG, *ALONE), group)
+        of_fast_rank = [run_ranks(2, speed, tiny(*BIG, *settings), group)[0] for settings in ((), measured, rebalanced)]
+    waited = max(found.waited for found in (alone[0], *of_fast_rank))
+    if waited > MOST_WAITED:
+        pytest.skip(f"the fast rank waited for its core in {waited:.0%} of the time: other processes use this machine")
+    equal, by_speed, by_rebalancing = (found.samples_per_s for found in of_fast_rank)
     assert by_speed >= 1.1 * equal
-    assert by_speed >= 0.92 * sum(alone)
+    assert by_speed >= 0.92 * sum(rank.samples_per_s for rank in alone)
     assert by_rebalancing >= 1.1 * equal

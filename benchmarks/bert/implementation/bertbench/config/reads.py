@@ -68,6 +68,11 @@ def _unread(remedy: str, *goes_by: object) -> Unread:
     return Unread(remedy, goes_by)
 
 
+def _can_multiply_by_onednn(settings: Settings) -> bool:
+    whole_on_cpu = settings.launch.device == "cpu" and not settings.parallel.splits
+    return whole_on_cpu and settings.model.hidden_size >= LEAST_WIDTH
+
+
 # Settings that a run reads only if another setting asks for what they describe.
 _CONDITIONAL: Declaration = {
     "launch.rebalance_every_steps": ReadWhere(lambda s: s.launch.rank_speeds is not None, "launch.rank_speeds"),
@@ -122,8 +127,8 @@ _CONDITIONAL: Declaration = {
     "precision.initial_loss_scale": ReadWhere(
         lambda s: s.scales_loss, "gradients in fp16: precision.compute or communication.compression fp16"
     ),
-    "compute.products": ReadWhere(
-        lambda s: s.launch.device == "cpu" and not s.parallel.splits and s.model.hidden_size >= LEAST_WIDTH,
+    "compute.products": ReadWhere(  # any other run multiplies by torch's own products, so it accepts `torch`, too
+        lambda s: s.compute.products == "torch" or _can_multiply_by_onednn(s),
         f"whole models on CPUs with model.hidden_size of at least {LEAST_WIDTH}",
     ),
     "parallel.schedule": ReadWhere(lambda s: s.parallel.pipeline > 1, "parallel.pipeline above 1"),
