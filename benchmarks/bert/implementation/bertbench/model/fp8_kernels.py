@@ -113,7 +113,7 @@ def _store_casts(casts, transposed_casts, scales, amax_bits, tile, row, column, 
 
 @triton.jit
 def _places(row, column, columns):
-    """Return the places of elements in a matrix with so many columns; there may be more than 2^31."""
+    """Return the places of elements in a matrix of this width, in 64 bits: it can have more than 2^31 elements."""
     return row.to(tl.int64)[:, None] * columns + column[None, :]
 
 
