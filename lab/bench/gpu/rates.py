@@ -264,14 +264,14 @@ def _passes(sizes: RateSizes) -> Iterator[Kernel]:
     """Yield kernels that memory limits: a copy, GELU's gradient, and what casts to fp8."""
     elements = sizes.tokens * sizes.inner
     weights = sizes.width * sizes.inner
-    both = 2.0  # bytes of an element in fp8, plain and transposed
+    cast = 2.0  # bytes of an element in fp8, plain and transposed
     yield Kernel("copy", partial(_copy, sizes), moved=2.0 * sizes.copied)
     yield Kernel("GELU's gradient", partial(_gelu_gradient, sizes), moved=3 * 2.0 * elements)
-    yield Kernel("GELU in fp8", partial(_gelu_to_fp8, sizes), moved=(2.0 + both) * elements)
-    yield Kernel("GELU's gradient in fp8", partial(_gelu_gradient_to_fp8, sizes), moved=(2 * 2.0 + both) * elements)
-    yield Kernel("cast of a weight to fp8", partial(_cast_of_weight, sizes), moved=(4.0 + both) * weights)
-    yield Kernel("cast of a gradient to fp8", partial(_cast_of_gradient, sizes), moved=(2.0 + both) * elements)
-    yield Kernel("transposition in fp8", partial(_transposition, sizes), moved=both * elements)
+    yield Kernel("GELU in fp8", partial(_gelu_to_fp8, sizes), moved=(2.0 + cast) * elements)
+    yield Kernel("GELU's gradient in fp8", partial(_gelu_gradient_to_fp8, sizes), moved=(2 * 2.0 + cast) * elements)
+    yield Kernel("cast of a weight to fp8", partial(_cast_of_weight, sizes), moved=(4.0 + cast) * weights)
+    yield Kernel("cast of a gradient to fp8", partial(_cast_of_gradient, sizes), moved=(2.0 + cast) * elements)
+    yield Kernel("transposition in fp8", partial(_transposition, sizes), moved=cast * elements)
 
 
 def _copy(sizes: RateSizes) -> Callable[[], object]:

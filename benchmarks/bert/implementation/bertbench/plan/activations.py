@@ -54,23 +54,25 @@ def layer_bytes(system: System, microbatch: Microbatch, returned_tokens: float |
     If `returned_tokens` is given, the layer computes only that many tokens after attention; selecting them copies
     attention's output.
     """
-    layout, written, read = system.layout, _product_bytes(system), _input_bytes(system)
+    layout = system.layout
+    output_bytes = _product_bytes(system)
+    input_bytes = _input_bytes(system)
     hidden, inner = system.model.hidden_size, system.model.feed_forward_size / layout.tensor
     heads_hidden = hidden / layout.tensor  # the hidden size of one rank's heads
     returned = microbatch.tokens if returned_tokens is None else returned_tokens
 
-    before_attention = read * hidden + written * 3 * heads_hidden
+    before_attention = input_bytes * hidden + output_bytes * 3 * heads_hidden
     mask = _mask_bytes(system, system.model.hidden_dropout) * hidden
     norm = (_FP32 * hidden + _MOMENTS + mask) / layout.token_shares
-    after_attention = 2 * norm + read * (hidden + inner) + written * inner
-    if _kernel(system) != "flash" or returned_tokens is not None or read < written:
-        after_attention += read * heads_hidden  # otherwise the kernel keeps this tensor already
+    after_attention = 2 * norm + input_bytes * (hidden + inner) + output_bytes * inner
+    if _kernel(system) != "flash" or returned_tokens is not None or input_bytes < output_bytes:
+        after_attention += input_bytes * heads_hidden  # otherwise the kernel keeps this tensor already
     matrices = 4 * hidden * heads_hidden + 2 * hidden * inner
     return (
         before_attention * microbatch.tokens
         + _attention_bytes(system, microbatch)
         + after_attention * returned
-        + (read * matrices if read < _FP32 else 0)
+        + (input_bytes * matrices if input_bytes < _FP32 else 0)
     )
 
 
