@@ -16,7 +16,7 @@ RANKS_PER_HOST = 2
 
 
 def ring(wire: Wire, tensor: Tensor) -> None:
-    """Sum in place in 2 (W - 1) rounds, in each of which every rank sends 1 / W of the tensor to the right."""
+    """Sum in place in 2 (W - 1) rounds. In each round, every rank sends 1 / W of the tensor to the right."""
     chunks = tensor.tensor_split(wire.workers)
     right = (wire.rank + 1) % wire.workers
     left = (wire.rank - 1) % wire.workers

@@ -19,7 +19,7 @@ class WeightsScore(NamedTuple):
 
     accuracy: float
     samples: int
-    """The number of evaluation samples, all of which were scored."""
+    """The number of evaluation samples; every one was scored."""
     data: Path
     precision: PrecisionName
     weights: Path

@@ -1,7 +1,7 @@
 """Make a dataset from input files: workers convert one file after the other, and a restart makes only missing parts.
 
-The shards of a file count as finished once a small file lists them. The shards and this file are in a hidden folder
-next to the dataset.
+An input file is finished when a small file lists its shards. The shards and these lists are in a hidden folder next to
+the dataset.
 """
 
 import json
