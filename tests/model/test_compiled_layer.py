@@ -16,7 +16,8 @@ from bertbench.model import compiled_layer, linear
 from bertbench.model.bert import Bert
 from bertbench.model.compiled import compile_pieces
 from bertbench.model.compiled_layer import hashed_dropout, hashed_numbers
-from bertbench.model.gelu_gradient import ROWS, gelu_gradient
+from bertbench.model.gelu_gradient import gelu_gradient
+from bertbench.model.linear import BLOCK_ROWS
 from bertbench.model.loss import weighted_loss
 from bertbench.model.options import ResidualName
 from bertbench.model.rounded_weights import RoundedWeights, rounded_layers
@@ -160,7 +161,7 @@ def test_hashes_of_neighbours_and_of_two_keys_are_independent() -> None:
 
 def test_gelu_s_gradient_comes_with_its_sums_over_blocks_of_rows() -> None:
     torch.manual_seed(5)
-    rows, width = 2 * ROWS + 3, 5
+    rows, width = 2 * BLOCK_ROWS + 3, 5
     gradient, product = torch.randn(2, rows, width, dtype=torch.float64)
     bias = torch.randn(width, dtype=torch.float64, requires_grad=True)
     product.requires_grad_()
@@ -180,12 +181,12 @@ def errors_of_kernel(world: World) -> list[float]:
     torch.manual_seed(6)
     errors = []
     for dtype in (torch.float32, torch.bfloat16):
-        gradient, product = torch.randn(2, ROWS + 5, 300).to(dtype)
+        gradient, product = torch.randn(2, BLOCK_ROWS + 5, 300).to(dtype)
         product[0, :2] = torch.tensor([200.0, -200.0])  # powers of e overflow
         bias = torch.randn(300)
         expected = gelu_gradient(gradient, product, bias)
         found = [torch.full_like(tensor, torch.nan) for tensor in expected]
-        run_kernel(gradient, product, bias, *found, ROWS)
+        run_kernel(gradient, product, bias, *found)
         errors += [(a.float() - b.float()).abs().max().item() for a, b in zip(expected, found, strict=True)]
     return errors
 
@@ -209,7 +210,7 @@ def test_its_machine_code_has_no_spills_and_loads_16_bytes_at_a_time(arch: int, 
 
     kernel = gelu_kernel.gelu_gradient_blocks
     pointers = dict(zip(kernel.arg_names, ("*bf16", "*bf16", "*fp32", "*bf16", "*fp32"), strict=False))
-    constants = {"ROWS": ROWS, "STEP": gelu_kernel.STEP, "COLUMNS": gelu_kernel.COLUMNS}
+    constants = {"ROWS": BLOCK_ROWS, "STEP": gelu_kernel.STEP, "COLUMNS": gelu_kernel.COLUMNS}
     signature = {**pointers, "rows": "i32", "width": "i32"}
     # as Triton finds them in a run: 16-byte addresses, a width that is a multiple of 16
     divisible = (*range(len(pointers)), kernel.arg_names.index("width"))

@@ -11,9 +11,10 @@ from torch._dynamo.testing import CompileCounter
 from torch.nn import functional
 
 from bertbench.distributed.world import World
-from bertbench.model.fp8_casts import TILE_ROWS, cast_gradient, cast_weight, sums_of_blocks, transposed
+from bertbench.model.fp8_casts import cast_gradient, cast_weight, transposed
 from bertbench.model.fp8_gelu import gelu_gradient_to_fp8, gelu_to_fp8
 from bertbench.model.fp8_scaling import E4M3, E5M2, raise_amax, to_fp8
+from bertbench.model.linear import BLOCK_ROWS, sums_of_blocks
 
 WITHOUT_TRITON = "Triton is not installed (bertbench[kernels] brings it)"
 OF_OPERATORS = ("test_schema", "test_faketensor")
@@ -63,12 +64,12 @@ def test_a_weight_is_cast_for_both_products_and_observed() -> None:
 
 
 def test_a_gradient_is_cast_in_both_layouts_and_summed_by_blocks() -> None:
-    gradient = torch.ones(TILE_ROWS + 2, 3).bfloat16()
-    gradient[TILE_ROWS] = torch.tensor([4.0, -9.0, 0.5])
+    gradient = torch.ones(BLOCK_ROWS + 2, 3).bfloat16()
+    gradient[BLOCK_ROWS] = torch.tensor([4.0, -9.0, 0.5])
     amax = torch.tensor(0.0)
     rows, columns, sums = cast_gradient(gradient, torch.tensor(2.0), amax)
     assert (rows.dtype, columns.dtype, amax.item()) == (E5M2, E5M2, 9.0)
-    assert rows[TILE_ROWS].tolist() == [8.0, -16.0, 1.0]  # e5m2 has 16 and 20, not 18: to the even one
+    assert rows[BLOCK_ROWS].tolist() == [8.0, -16.0, 1.0]  # e5m2 has 16 and 20, not 18: to the even one
     assert torch.equal(columns.float(), transposed(rows).float())
     assert sums.tolist() == [[128.0, 128.0, 128.0], [5.0, -8.0, 1.5]]
     torch.library.opcheck(cast_gradient, (gradient, torch.tensor(2.0), amax), test_utils=OF_OPERATORS)
@@ -87,7 +88,7 @@ def test_gelu_is_cast_in_both_layouts() -> None:
 
 def test_gelu_s_gradient_is_cast_in_both_layouts_and_summed() -> None:
     torch.manual_seed(2)
-    gradient, product = torch.randn(2, TILE_ROWS + 5, 3).bfloat16()
+    gradient, product = torch.randn(2, BLOCK_ROWS + 5, 3).bfloat16()
     bias, amax = torch.randn(3), torch.tensor(0.0)
     arguments = gradient, product, bias, torch.tensor(4.0), amax
     rows, columns, sums = gelu_gradient_to_fp8(*arguments)
@@ -95,7 +96,7 @@ def test_gelu_s_gradient_is_cast_in_both_layouts_and_summed() -> None:
     (exact,) = torch.autograd.grad(functional.gelu(wide, approximate="tanh"), wide, gradient.float())
     assert torch.equal(rows.float(), to_fp8(exact, torch.tensor(4.0), E5M2).float())
     assert torch.equal(columns.float(), transposed(rows).float())
-    torch.testing.assert_close(sums, torch.stack((exact[:TILE_ROWS].sum(0), exact[TILE_ROWS:].sum(0))))
+    torch.testing.assert_close(sums, torch.stack((exact[:BLOCK_ROWS].sum(0), exact[BLOCK_ROWS:].sum(0))))
     assert amax == exact.abs().max()
     torch.library.opcheck(gelu_gradient_to_fp8, arguments, test_utils=OF_OPERATORS)
 
@@ -128,7 +129,7 @@ class Written:
         """A kernel's argument."""
         from bertbench.model.fp8_kernels import Cast  # noqa: PLC0415 - Triton, which is optional
 
-        return Cast(self.plain, self.transposed, torch.tensor(scale), self.amax, TILE_ROWS)
+        return Cast(self.plain, self.transposed, torch.tensor(scale), self.amax)
 
     def holds(self, values: Tensor, scale: float) -> tuple[bool, bool, bool]:
         """Whether both matrices hold the values times the scale, and the amax covers them."""
@@ -255,7 +256,7 @@ def test_their_machine_code_rounds_to_nearest_without_spills(name: str, arch: in
     from bertbench.model import fp8_kernels  # noqa: PLC0415
 
     compiled = KERNELS[name]
-    constants = {"ROWS": TILE_ROWS, "COLUMNS": fp8_kernels.TILE_COLUMNS}
+    constants = {"ROWS": BLOCK_ROWS, "COLUMNS": fp8_kernels.TILE_COLUMNS}
     if "sums" not in compiled.pointers and name.startswith("cast_tiles"):
         constants["sums"] = None
     ptx, used = of_tiles(getattr(fp8_kernels, name.split(maxsplit=1)[0]), compiled.pointers, constants, arch, tmp_path)

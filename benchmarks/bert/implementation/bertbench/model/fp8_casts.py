@@ -5,32 +5,20 @@ three products sum over its inputs, its outputs and the tokens. Each tensor is i
 transposed. A program of the kernels here reads a tile once and writes both; the compiler's own code writes rows alone.
 On a GPU each operator is one Triton kernel (model/fp8_kernels.py), elsewhere it calls torch's operations.
 Shapes: N tokens, M the same rounded up to a multiple of 16, C columns; O features out, I features in; B blocks of
-TILE_ROWS tokens.
+BLOCK_ROWS tokens.
 """
 
 import torch
 from torch import Tensor
 
 from bertbench.model.fp8_scaling import E4M3, E5M2, raise_amax, to_fp8
+from bertbench.model.linear import blocks_of, sums_of_blocks
 from bertbench.model.options import FP8_STEP
-
-TILE_ROWS = 128
-"""Of a program's tile: the sums of its columns take 1.6 % of the bytes that it reads in bf16."""
 
 
 def multiple_of_16(tokens: int) -> int:
     """Return M for N tokens: products in fp8 sum over a multiple of 16. Transposed matrices have zeros in the rest."""
     return (tokens + FP8_STEP - 1) // FP8_STEP * FP8_STEP
-
-
-def blocks_of(tokens: int) -> int:
-    """Return B for N tokens."""
-    return (tokens + TILE_ROWS - 1) // TILE_ROWS
-
-
-def sums_of_blocks(values_NC: Tensor) -> Tensor:
-    """Return the sums of each block's columns: [B, C]."""
-    return torch.stack([rows_NC.sum(0) for rows_NC in values_NC.split(TILE_ROWS)])
 
 
 # The tag keeps torch's compiler from copying an input that it has not yet decided how to lay out
@@ -78,7 +66,7 @@ def _cast_weight_by_triton(weight_OI: Tensor, scale: Tensor, amax: Tensor) -> tu
     from bertbench.model.fp8_kernels import Cast, run_cast  # noqa: PLC0415 - Triton, which is optional
 
     weight8_OI, weight8_IO = _cast_weight_shapes(weight_OI, scale, amax)
-    run_cast(weight_OI.contiguous(), Cast(weight8_OI, weight8_IO, scale, amax, TILE_ROWS))
+    run_cast(weight_OI.contiguous(), Cast(weight8_OI, weight8_IO, scale, amax))
     return weight8_OI, weight8_IO
 
 
@@ -107,5 +95,5 @@ def _cast_gradient_by_triton(gradient_NO: Tensor, scale: Tensor, amax: Tensor) -
     from bertbench.model.fp8_kernels import Cast, run_cast  # noqa: PLC0415 - Triton, which is optional
 
     gradient8_NO, gradient8_OM, sums_BO = _cast_gradient_shapes(gradient_NO, scale, amax)
-    run_cast(gradient_NO.contiguous(), Cast(gradient8_NO, gradient8_OM, scale, amax, TILE_ROWS), sums_BO)
+    run_cast(gradient_NO.contiguous(), Cast(gradient8_NO, gradient8_OM, scale, amax), sums_BO)
     return gradient8_NO, gradient8_OM, sums_BO

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bertbench.model.fp8_casts import TILE_ROWS, blocks_of, multiple_of_16, sums_of_blocks, transposed
+from bertbench.model.fp8_casts import multiple_of_16, transposed
 from bertbench.model.fp8_scaling import E4M3, E5M2, raise_amax, to_fp8
+from bertbench.model.linear import blocks_of, sums_of_blocks
 
 
 @torch.library.custom_op("bertbench::gelu_to_fp8", mutates_args=("amax",))
@@ -37,7 +38,7 @@ def _gelu_by_triton(product_NF: Tensor, bias_F: Tensor, scale: Tensor, amax: Ten
     from bertbench.model.fp8_kernels import Cast, run_gelu  # noqa: PLC0415 - Triton, which is optional
 
     expanded8_NF, expanded8_FM = _in_both_layouts(product_NF, E4M3)
-    run_gelu(product_NF.contiguous(), bias_F, Cast(expanded8_NF, expanded8_FM, scale, amax, TILE_ROWS))
+    run_gelu(product_NF.contiguous(), bias_F, Cast(expanded8_NF, expanded8_FM, scale, amax))
     return expanded8_NF, expanded8_FM
 
 
@@ -73,7 +74,7 @@ def _gelu_gradient_by_triton(
     from bertbench.model.fp8_kernels import Cast, run_gelu_gradient  # noqa: PLC0415 - Triton, which is optional
 
     slope8_NF, slope8_FM, sums_BF = _gelu_gradient_shapes(gradient_NF, product_NF, bias_F, scale, amax)
-    cast = Cast(slope8_NF, slope8_FM, scale, amax, TILE_ROWS)
+    cast = Cast(slope8_NF, slope8_FM, scale, amax)
     run_gelu_gradient(gradient_NF.contiguous(), product_NF.contiguous(), bias_F, cast, sums_BF)
     return slope8_NF, slope8_FM, sums_BF
 

@@ -7,11 +7,12 @@ import triton.language as tl
 from torch import Tensor, finfo, int32, uint8
 
 from bertbench.model.gelu_kernel import gelu, gelu_slope
+from bertbench.model.linear import BLOCK_ROWS
 
 BLOCK = 4096
 """Magnitudes of a program: 6 programs for the rows' amaxes of 24,576 tokens."""
 TILE_COLUMNS = 64
-"""With 128 rows, a tile's rows in bf16 and its columns in fp8 are whole lines of memory, of 128 bytes."""
+"""With BLOCK_ROWS = 128, a tile's rows in bf16 and its columns in fp8 are whole lines of memory, of 128 bytes."""
 TRANSPOSED_SIDE = 128
 """Rows and columns of a tile that is in fp8 before and after."""
 WARPS = 8
@@ -26,8 +27,6 @@ class Cast(NamedTuple):
     scale: Tensor
     amax: Tensor
     """It is to cover the matrix before scaling."""
-    tile_rows: int
-    """Of a program."""
 
 
 @triton.jit
@@ -153,7 +152,7 @@ def run_cast(values_NC: Tensor, cast: Cast, sums_BC: Tensor | None = None) -> No
     """Fill both matrices in fp8 and, if given, the sums; raise the amax."""
     cast_tiles[_grid(cast)](
         values_NC, cast.plain_NC, cast.transposed_CM, sums_BC, cast.scale, cast.amax.view(int32), *_sizes(cast),
-        ROWS=cast.tile_rows, COLUMNS=TILE_COLUMNS, num_warps=WARPS,
+        ROWS=BLOCK_ROWS, COLUMNS=TILE_COLUMNS, num_warps=WARPS,
     )  # fmt: skip
 
 
@@ -161,7 +160,7 @@ def run_gelu(product_NF: Tensor, bias_F: Tensor, cast: Cast) -> None:
     """Fill both matrices in fp8 with GELU's output; raise the amax."""
     gelu_tiles[_grid(cast)](
         product_NF, bias_F, cast.plain_NC, cast.transposed_CM, cast.scale, cast.amax.view(int32), *_sizes(cast),
-        ROWS=cast.tile_rows, COLUMNS=TILE_COLUMNS, num_warps=WARPS,
+        ROWS=BLOCK_ROWS, COLUMNS=TILE_COLUMNS, num_warps=WARPS,
     )  # fmt: skip
 
 
@@ -169,13 +168,13 @@ def run_gelu_gradient(gradient_NF: Tensor, product_NF: Tensor, bias_F: Tensor, c
     """Fill both matrices in fp8 with the product's gradient, and its sums; raise the amax."""
     gelu_gradient_tiles[_grid(cast)](
         gradient_NF, product_NF, bias_F, cast.plain_NC, cast.transposed_CM, sums_BF, cast.scale, cast.amax.view(int32),
-        *_sizes(cast), ROWS=cast.tile_rows, COLUMNS=TILE_COLUMNS, num_warps=WARPS,
+        *_sizes(cast), ROWS=BLOCK_ROWS, COLUMNS=TILE_COLUMNS, num_warps=WARPS,
     )  # fmt: skip
 
 
 def _grid(cast: Cast) -> tuple[int, int]:
     columns, padded = cast.transposed_CM.shape
-    return triton.cdiv(padded, cast.tile_rows), triton.cdiv(columns, TILE_COLUMNS)
+    return triton.cdiv(padded, BLOCK_ROWS), triton.cdiv(columns, TILE_COLUMNS)
 
 
 def _sizes(cast: Cast) -> tuple[int, int, int, float]:

@@ -3,13 +3,13 @@
 The compiler's own code would read the input's gradient a second time to sum its columns: 202 MB a layer at 24,576
 tokens of BERT-Large. On a GPU the operator is one Triton kernel (model/gelu_kernel.py); elsewhere it calls torch's
 operations. Products in fp8 have operators of their own (model/fp8_gelu.py).
-Shapes: T tokens, F feed-forward size, B blocks of ROWS tokens, the last one perhaps shorter.
+Shapes: T tokens, F feed-forward size, B blocks of BLOCK_ROWS tokens, the last one perhaps shorter.
 """
 
 import torch
 from torch import Tensor
 
-ROWS = 128  # of a program: 3,072 programs at 24,576 tokens of BERT-Large; block sums take 1.6 % of their input's bytes
+from bertbench.model.linear import blocks_of, sums_of_blocks
 
 
 @torch.library.custom_op("bertbench::gelu_gradient", mutates_args=())
@@ -20,14 +20,14 @@ def gelu_gradient(gradient_TF: Tensor, product_TF: Tensor, bias_F: Tensor) -> tu
     """
     wide_TF = product_TF + bias_F
     slope_TF = torch.ops.aten.gelu_backward(gradient_TF.to(wide_TF.dtype), wide_TF, approximate="tanh")
-    return slope_TF.to(product_TF.dtype), torch.stack([rows.sum(0) for rows in slope_TF.split(ROWS)])
+    return slope_TF.to(product_TF.dtype), sums_of_blocks(slope_TF)
 
 
 @gelu_gradient.register_fake
 def _described(gradient_TF: Tensor, product_TF: Tensor, bias_F: Tensor) -> tuple[Tensor, Tensor]:
     rows, width = product_TF.shape
     dtype = torch.promote_types(product_TF.dtype, bias_F.dtype)
-    return torch.empty_like(product_TF), product_TF.new_empty((rows + ROWS - 1) // ROWS, width, dtype=dtype)
+    return torch.empty_like(product_TF), product_TF.new_empty(blocks_of(rows), width, dtype=dtype)
 
 
 @gelu_gradient.register_kernel("cuda")
@@ -35,5 +35,5 @@ def _by_triton(gradient_TF: Tensor, product_TF: Tensor, bias_F: Tensor) -> tuple
     from bertbench.model.gelu_kernel import run_kernel  # noqa: PLC0415 - Triton, which is optional
 
     result_TF, sums_BF = _described(gradient_TF, product_TF, bias_F)
-    run_kernel(gradient_TF.contiguous(), product_TF.contiguous(), bias_F, result_TF, sums_BF, ROWS)
+    run_kernel(gradient_TF.contiguous(), product_TF.contiguous(), bias_F, result_TF, sums_BF)
     return result_TF, sums_BF

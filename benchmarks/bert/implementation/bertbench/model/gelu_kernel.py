@@ -4,6 +4,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from bertbench.model.linear import BLOCK_ROWS
+
 COLUMNS = 256
 STEP = 8  # rows at a time: with 256 columns, each thread has 16 elements
 
@@ -44,11 +46,9 @@ def gelu_gradient_blocks(
     tl.store(sums + tl.program_id(0) * width + column, tl.sum(total, 0), is_column)
 
 
-def run_kernel(
-    gradient_TF: Tensor, product_TF: Tensor, bias_F: Tensor, result_TF: Tensor, sums_BF: Tensor, rows: int
-) -> None:
+def run_kernel(gradient_TF: Tensor, product_TF: Tensor, bias_F: Tensor, result_TF: Tensor, sums_BF: Tensor) -> None:
     """Fill `result_TF` and `sums_BF`."""
     count, width = product_TF.shape
     gelu_gradient_blocks[len(sums_BF), triton.cdiv(width, COLUMNS)](
-        gradient_TF, product_TF, bias_F, result_TF, sums_BF, count, width, ROWS=rows, STEP=STEP, COLUMNS=COLUMNS
+        gradient_TF, product_TF, bias_F, result_TF, sums_BF, count, width, ROWS=BLOCK_ROWS, STEP=STEP, COLUMNS=COLUMNS
     )

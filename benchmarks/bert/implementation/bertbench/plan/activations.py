@@ -72,7 +72,7 @@ def layer_bytes(system: System, microbatch: Microbatch, returned_tokens: float |
         before_attention * microbatch.tokens
         + _attention_bytes(system, microbatch)
         + after_attention * returned
-        + (input_bytes * matrices if input_bytes < _FP32 else 0)
+        + _cast_bytes(input_bytes, matrices)
     )
 
 
@@ -100,7 +100,7 @@ def head_bytes(system: System, microbatch: Microbatch) -> float:
     masked_token = 3 * number * hidden + wide * hidden + _MOMENTS + score * words
     sequence = 2 * number * hidden
     matrices = words * hidden + 2 * hidden * hidden + 2 * hidden
-    return masked_token * microbatch.masked + sequence * microbatch.sequences + _cast_bytes(system, matrices)
+    return masked_token * microbatch.masked + sequence * microbatch.sequences + _cast_bytes(number, matrices)
 
 
 def _attention_bytes(system: System, microbatch: Microbatch) -> float:
@@ -146,9 +146,8 @@ def _input_bytes(system: System) -> int:
     return 1 if system.precision.compute == "fp8" else _product_bytes(system)
 
 
-def _cast_bytes(system: System, weights: float) -> float:
-    """Return the bytes of the copies of matrices that autocast makes and products keep; fp32 needs no copies."""
-    number = _product_bytes(system)
+def _cast_bytes(number: int, weights: float) -> float:
+    """Return the bytes of the copies of matrices that products read and keep; fp32 needs no copies."""
     return number * weights if number < _FP32 else 0.0
 
 
