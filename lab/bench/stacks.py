@@ -154,7 +154,7 @@ def graph_filler(samples: int, gpus: int) -> float:
         real.append(float(tokens_R.mean()))
         largest.append(Bin(int(tokens_R.max()), int(masked_R.max()), samples))
     bins = Bins(largest, _LONGEST)
-    computed = [bins.smallest_for(size) or size for size in largest]
+    computed = [bins.smallest_for(size) for size in largest]
     return sum(size.tokens for size in computed) / sum(real) - 1
 
 

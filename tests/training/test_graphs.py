@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, distributed
 from torch._dynamo.testing import CompileCounter
 from torch.nn.utils import parameters_to_vector
-from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_leaves
 
 from bertbench.common.phase_clock import PhaseClock, clocked
 from bertbench.common.phases import PHASES, REPLAY
@@ -112,25 +113,105 @@ def test_replayed_steps_of_fixed_sizes_train_as_plain_ones(ranks: int, choices: 
         assert replayed == pytest.approx(plain, abs=TOLERANCE, rel=1e-4)
 
 
-def test_a_step_that_is_larger_than_all_bins_trains_without_a_graph(tiny: Tiny) -> None:
-    common = ("launch.ranks_per_node=2", "clip.mode=before")
+@pytest.mark.parametrize("choice", [("clip.mode=before",), ("data.gradient_accumulation_steps=2",)])
+def test_a_rank_without_the_memory_for_graphs_lets_all_ranks_train_without_them(
+    choice: tuple[str, ...], tiny: Tiny
+) -> None:
+    common = ("launch.ranks_per_node=2", *choice)
     for plain, replayed in run_ranks(2, both, tiny(*common), tiny(*common, *GRAPHS), 1):
         assert replayed == pytest.approx(plain, abs=TOLERANCE, rel=1e-4)
 
 
-def both(world: World, plain: System, graphs: System, bins_kept: int | None = None) -> tuple[list[float], list[float]]:
+def both(world: World, plain: System, graphs: System, failing_rank: int | None = None) -> tuple[list[float], ...]:
+    """Losses of a plain trainer, and of one that replays unless its last recording fails on a rank.
+
+    Unlike a graph's, a tape's recording takes the step, so the failing rank must take it, too.
+    """
     expected = losses(world, WholeTrainer(plain, world, SEED), plain)
     clock = PhaseClock(world.device)
     sampler = bin_sampler(graphs)
-    sampler.bins.all = sampler.bins.all[:bins_kept]
     steps = list(Loader(sampler, world.rank, world.device).steps(range(5)))
-    if bins_kept is not None:
-        in_bins = {size_of(part.batch) in sampler.bins.all for step in steps for part in step.parts}
-        assert in_bins == {True, False}, "the test needs steps of both kinds"
+    recordings_to_come = len(sampler.bins.all) * min(2, graphs.data.gradient_accumulation_steps)
+
+    def record(work: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        nonlocal recordings_to_come
+        recordings_to_come -= 1
+        replay = tape(work)
+        if world.rank == failing_rank and recordings_to_come == 0:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return replay
+
     with as_on_a_gpu(), clocked(clock):
-        replayed = losses_of_steps(world, GraphTrainer(graphs, world, SEED, sampler.bins, record=tape), steps)
+        replayed = losses_of_steps(world, GraphTrainer(graphs, world, SEED, sampler.bins, record=record), steps)
     assert clock.total_ms()[PHASES.index(REPLAY)] > 0, "a step's time in metrics is that of its phases"
     return expected, replayed
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_recording_holds_the_activations_of_one_step_once(parts: int, tiny: Tiny) -> None:
+    system = tiny(*ALONE, f"data.gradient_accumulation_steps={parts}")
+    ((most_bytes, largest_recording),) = run_ranks(1, bytes_while_building, system)
+    assert largest_recording > 0
+    assert most_bytes == pytest.approx(largest_recording, rel=0.02)
+
+
+def bytes_while_building(world: World, system: System) -> tuple[int, int]:
+    """Return the most bytes at a time, and the most of a recording alone.
+
+    Recordings share one pool, which keeps the memory of the largest; other steps can't use it.
+    """
+    pool = 0
+    most_bytes = 0
+    recording = False
+    part = GraphTrainer._part
+
+    def watched_part(self: GraphTrainer, *arguments: Any) -> Tensor:
+        nonlocal pool, most_bytes
+        with LiveBytes() as live:
+            answer = part(self, *arguments)
+        if recording:
+            pool = max(pool, live.most)
+        most_bytes = max(most_bytes, pool if recording else pool + live.most)
+        return answer
+
+    def record(work: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        nonlocal recording
+        recording = True
+        work()
+        recording = False
+        return work
+
+    with as_on_a_gpu(), mock.patch.object(GraphTrainer, "_part", watched_part):
+        GraphTrainer(system, world, SEED, bin_sampler(system).bins, record=record).close()
+    return most_bytes, pool
+
+
+class LiveBytes(TorchDispatchMode):
+    """Count the bytes of the tensors that operations make in the body, while they live; `most` is the largest sum."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.most = 0
+        self._now = 0
+        self._sizes: dict[int, int] = {}
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        answer = function(*args, **(kwargs or {}))
+        for tensor in tree_leaves(answer):
+            if isinstance(tensor, Tensor):
+                self._note(tensor.untyped_storage())
+        return answer
+
+    def _note(self, storage: torch.UntypedStorage) -> None:
+        key = storage._cdata
+        if key not in self._sizes:
+            self._sizes[key] = storage.nbytes()
+            self._now += storage.nbytes()
+            self.most = max(self.most, self._now)
+            weakref.finalize(storage, self._forget, key)
+
+    def _forget(self, key: int) -> None:
+        self._now -= self._sizes.pop(key)
 
 
 SHARDED = (

@@ -10,6 +10,7 @@ import numpy as np
 
 from bertbench.common.phase_clock import wait_for_device
 from bertbench.config import System
+from bertbench.data.store.columns import Columns
 from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
 from bertbench.loading.batch import Batch, batch_of
@@ -23,7 +24,6 @@ from lab.bench.gpu.text import learnable, part_of
 from lab.bench.short_run import short_run
 
 _SEED = 7
-_SIZED_PARTS = 64
 _PLAIN = (
     "optimizer.name=lamb", "optimizer.impl=torch", "precision.compute=fp32", "compute.compile=none", "clip.mode=after",
     "optimizer.learning_rate=0.01",  # in LAMB, a hundredth of a matrix's norm in each step, enough to learn
@@ -137,19 +137,30 @@ def compare_on_rank(world: World, here: Testbed, plain: Choice, choice: Choice, 
              "holds": apart <= allowed})  # fmt: skip
 
 
-def bins_of(here: Testbed, samples: int) -> Bins:
-    """Return bins for parts of a step that have `samples` samples each."""
-    parts = [size_of(batch_of(learnable(here.shape, samples, seed))) for seed in range(_SIZED_PARTS)]
-    return Bins(parts, here.shape.max_positions)
+def step_content(here: Testbed, ranks: int, step: int, rank: int) -> Columns:
+    """Return a rank's samples of a step."""
+    return learnable(here.shape, here.batch, _SEED + step * ranks + rank)
+
+
+def bins_of(here: Testbed, ranks: int, parts: int) -> Bins:
+    """Return bins for all parts of the testbed's steps; each holds the largest rank's part."""
+    rows = np.arange(here.batch)
+    sizes = []
+    for step in range(here.steps):
+        contents = [step_content(here, ranks, step, rank) for rank in range(ranks)]
+        for part in range(parts):
+            sizes.append(_common_size([size_of(batch_of(content.take(rows[part::parts]))) for content in contents]))
+    return Bins(sizes, here.shape.max_positions)
+
+
+def _common_size(sizes_R: list[Bin]) -> Bin:
+    """Return the size that holds the part of every rank; all have as many samples."""
+    return Bin(*(max(numbers) for numbers in zip(*sizes_R, strict=True)))
 
 
 def fill_alike(world: World, bins: Bins, batch: Batch) -> Batch:
     """Fill a rank's batch up to a size that every rank's batch fits, because all replay the same graph. Collective."""
-    size = size_of(batch)
-    tokens = max(world.from_all(size.tokens))
-    masked = max(world.from_all(size.masked))
-    common_size = bins.smallest_for(Bin(tokens, masked, size.sequences))
-    return batch if common_size is None else fill_to(batch, common_size)
+    return fill_to(batch, bins.smallest_for(_common_size(world.from_all(size_of(batch)))))
 
 
 def take(world: World, here: Testbed, choice: Choice) -> Row:
@@ -163,7 +174,7 @@ def take(world: World, here: Testbed, choice: Choice) -> Row:
     trainer: WholeTrainer
     fill: Fill
     if system.compute.compile == "graphs":
-        bins = bins_of(here, here.batch // parts)
+        bins = bins_of(here, world.size, parts)
         trainer = GraphTrainer(system, world, _SEED, bins)
         fill = partial(fill_alike, world, bins)
     else:
@@ -173,7 +184,7 @@ def take(world: World, here: Testbed, choice: Choice) -> Row:
     losses = []
     times = []
     for number in range(here.steps):
-        content = learnable(here.shape, here.batch, _SEED + number * world.size + world.rank)
+        content = step_content(here, world.size, number, world.rank)
         loaded = [
             part_of(content.take(rows[part::parts]), world.size, parts, fill, world.device) for part in range(parts)
         ]

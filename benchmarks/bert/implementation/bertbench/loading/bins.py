@@ -1,21 +1,20 @@
 """Plan the sizes of batches: the few sizes of recorded steps, which of them a step takes, and those of a warm-up.
 
 A CUDA graph needs tensors of fixed sizes at fixed places. So all batches of a run are filled up to a few token budgets,
-its bins. The numbers of tokens, masked tokens and sequences all follow from the budget.
+its bins. The numbers of tokens, masked tokens and sequences all follow from the budget. The samples of every step are
+known before the run, so the bins are made for all of them: no batch is larger than the largest bin.
 
 Ranks that replay graphs with a collective inside must replay the same graph. Every rank knows the sizes of all ranks'
 samples from the index, so every rank takes the bin that holds the largest rank's samples.
-Shapes: R ranks, P parts of several steps.
+Shapes: R ranks, P parts of several steps, L parts of all ranks in one step.
 """
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
 
-from bertbench.balance.parts import LARGEST_DEVIATIONS, largest_size
 from bertbench.balance.plan import Shares, StepPlan
 from bertbench.data.store.columns import Integers, offsets
 from bertbench.loading.batch import Batch
@@ -23,9 +22,9 @@ from bertbench.loading.filler import Bin, fill_to, filled_size, size_of
 from bertbench.loading.sampler import RankStep, Sampler
 from bertbench.model.options import SIZE_STEP
 
-_STEPS = 128  # steps whose sizes are counted, which gives their standard deviation to within 6 %
-# 25 budgets, in standard deviations from the mean. On average, filler is an eighth of a standard deviation.
-_DEVIATIONS = np.linspace(-2.0, LARGEST_DEVIATIONS, 25)
+# Budgets lie at equal distances between these sizes. On average, filler is an eighth of a standard deviation.
+_BUDGETS = 25
+_SMALLEST_DEVIATIONS = -2.0  # the smallest budget, in standard deviations from the mean; smaller parts are few
 _MORE_MASKED = 2  # more masked tokens per sample than the mean: 15 % of the tokens are masked, but at least one
 
 
@@ -33,37 +32,42 @@ class Bins:
     """The sizes of recorded parts of steps, from the smallest to the largest."""
 
     def __init__(self, parts: Sequence[Bin], longest: int) -> None:
-        """Make bins for parts like these, whose samples have at most `longest` tokens.
-
-        Other parts of the same kind may be larger; sizes up to four standard deviations above the mean still fit.
-        """
+        """Make bins for these parts, whose samples have at most `longest` tokens; the largest holds each of them."""
         self.longest = longest
-        tokens_P = np.array([part.tokens for part in parts])
-        masked_share = sum(part.masked for part in parts) / tokens_P.sum()
-        sequences = math.ceil(largest_size([part.sequences for part in parts]))
-        budgets = tokens_P.mean() + _DEVIATIONS * tokens_P.std()
+        tokens_P, masked_P, sequences_P = np.array(parts).T
+        masked_share = masked_P.sum() / tokens_P.sum()
+        sequences = int(sequences_P.max())
+        # a part with fewer sequences gets more filler sequences, each with at least one token
+        most_tokens = (tokens_P - sequences_P).max() + sequences
+        smallest = tokens_P.mean() + _SMALLEST_DEVIATIONS * tokens_P.std()
+        budgets = np.linspace(min(smallest, most_tokens), most_tokens, _BUDGETS)
         possible = np.clip(budgets, sequences, sequences * longest)
         rounded = sorted({_rounded(self._with_filler(budget)) for budget in possible.tolist()})
-        self.all = tuple(
+        bins = [
             Bin(
                 tokens=budget,
                 masked=_rounded(masked_share * budget + _MORE_MASKED * sequences),
                 sequences=sequences + self._filler(budget),
             )
             for budget in rounded
-        )
+        ]
+        most_masked = max(bins[-1].masked, _rounded(masked_P.max()))
+        bins[-1] = bins[-1]._replace(masked=most_masked)
+        self.all = tuple(bins)
 
-    def smallest_for(self, part: Bin) -> Bin | None:
-        """Return the smallest bin that holds a part of this size and its filler; None if all are too small."""
+    def smallest_for(self, part: Bin) -> Bin:
+        """Return the smallest bin that holds a part of this size and its filler.
+
+        Raises AssertionError if none does: the bins were made for parts among which it wasn't.
+        """
         for size in self.all:
             if self.holds(size, part):
                 return size
-        return None
+        raise AssertionError(f"no bin holds {part}; the largest is {self.all[-1]}")
 
     def fill(self, batch: Batch) -> Batch:
-        """Fill a batch in main memory up to the smallest bin that holds it; without one, return it as it is."""
-        size = self.smallest_for(size_of(batch))
-        return batch if size is None else fill_to(batch, size)
+        """Fill a batch in main memory up to the smallest bin that holds it."""
+        return fill_to(batch, self.smallest_for(size_of(batch)))
 
     def holds(self, size: Bin, part: Bin) -> bool:
         """Return whether a part and its filler fit into a bin."""
@@ -92,12 +96,14 @@ class BinSampler(Sampler):
 
     @classmethod
     def of(cls, sampler: Sampler, steps: Iterable[int], longest: int) -> Self:
-        """Return a sampler with bins for parts like those of these steps; the same on all ranks."""
+        """Return a sampler with bins for all parts of these steps; the same on all ranks.
+
+        Planning takes 0.5 to 12 ms a step, depending on the batch: seconds for a whole run, before its clock starts.
+        """
         parts: list[Bin] = []
         for step in steps:
             plan = sampler.planner.plan(step)
-            *earlier, _ = sampler.share(plan, rank=0)
-            parts += [sampler.size_of(part) for part in earlier]
+            parts += _earlier_parts(sampler, plan)
             parts.append(largest_last_part(sampler, plan))
         return cls(sampler.dataset, sampler.planner, sampler.parts, sampler.normalize, Bins(parts, longest))
 
@@ -105,13 +111,29 @@ class BinSampler(Sampler):
         """Return rank `rank`'s share of a step, with the size of each of its parts.
 
         A step's last part sends gradients, so all ranks give it the same size: the bin that holds the largest rank's.
-        If no bin does, all ranks leave it as it is, and compute it without a graph. Earlier parts send nothing.
+        Earlier parts send nothing.
         """
         planned = super().step(step, rank)
         *earlier, _ = planned.parts
         sizes = [self.bins.smallest_for(self.size_of(part)) for part in earlier]
         sizes.append(self.bins.smallest_for(largest_last_part(self, planned.plan)))
         return replace(planned, sizes=sizes)
+
+
+def _earlier_parts(sampler: Sampler, plan: StepPlan) -> list[Bin]:
+    """Return the sizes of all parts of all ranks but each rank's last."""
+    if sampler.parts == 1:
+        return []
+    assigned = plan.assigned
+    ranks = len(assigned.counts())
+    parts_of_ranks = [[len(piece) for piece in sampler.pieces(assigned.of(rank))] for rank in range(ranks)]
+    sequences_L = np.array([sequences for parts in parts_of_ranks for sequences in parts])
+    is_last_L = np.array([number == len(parts) for parts in parts_of_ranks for number in range(1, len(parts) + 1)])
+    starts_L = np.cumsum(sequences_L) - sequences_L
+    tokens_L = np.add.reduceat(sampler.dataset.lengths(assigned.ids_S), starts_L)
+    masked_L = np.add.reduceat(sampler.dataset.masked(assigned.ids_S), starts_L)
+    sizes_L3 = np.stack((tokens_L, masked_L, sequences_L), axis=1)
+    return [Bin(*size) for size in sizes_L3[~is_last_L].tolist()]
 
 
 def largest_last_part(sampler: Sampler, plan: StepPlan) -> Bin:
@@ -134,11 +156,6 @@ def _last_sums(values_S: Integers, shares: Shares, last_R: Integers) -> Integers
     sums_S1 = offsets(values_S)
     stops_R = shares.bounds_R1[1:]
     return sums_S1[stops_R] - sums_S1[stops_R - last_R]
-
-
-def plan_bins(sampler: Sampler, steps: int, longest: int) -> BinSampler:
-    """Return the sampler of a run of `steps` recorded steps; `longest` is the model's number of positions."""
-    return BinSampler.of(sampler, range(min(steps, _STEPS)), longest)
 
 
 def longest_part(sampler: Sampler, steps: Iterable[int]) -> Integers:

@@ -125,14 +125,11 @@ class Loader:
             counts=planned.counts,
         )
 
-    def _filled(self, batches: list[Batch], sizes: list[Bin | None] | None) -> list[Batch]:
+    def _filled(self, batches: list[Batch], sizes: list[Bin] | None) -> list[Batch]:
         """Fill batches up to their planned sizes or, if none are planned, as the run's code needs them."""
         if sizes is None:
             return [self._fill(batch) for batch in batches]
-        filled = []
-        for batch, size in zip(batches, sizes, strict=True):
-            filled.append(batch if size is None else fill_to(batch, size))
-        return filled
+        return [fill_to(batch, size) for batch, size in zip(batches, sizes, strict=True)]
 
     def _open_shards(self, planned: RankStep) -> None:
         """Open the files that contain this rank's first samples."""

@@ -48,9 +48,8 @@ class RankStep:
     """The share of the step in which the ranks work: see `Planner.efficiency`."""
     counts: BatchCounts
     """Tokens of all ranks' samples, for the model's operations."""
-    sizes: list[Bin | None] | None = None
-    """The recorded size up to which each part is filled, or None for a part that no recorded size holds. The list is
-    None for a run without recorded steps."""
+    sizes: list[Bin] | None = None
+    """The recorded size up to which each part is filled; None for a run without recorded steps."""
 
 
 @dataclass(frozen=True)

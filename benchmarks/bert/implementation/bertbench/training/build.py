@@ -17,7 +17,7 @@ from bertbench.data.store.dataset import Dataset
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
 from bertbench.loading.batch import SampleCheck
-from bertbench.loading.bins import BinSampler, longest_part, plan_bins, planned_sizes
+from bertbench.loading.bins import BinSampler, longest_part, planned_sizes
 from bertbench.loading.filler import Bin, fill_of
 from bertbench.loading.inputs import open_data
 from bertbench.loading.loader import Loader, make_exchange
@@ -171,7 +171,7 @@ def make_sampler(system: System, training: Dataset, seed: int, speeds: Speeds | 
         return TokenSampler(training, planner, system.parts, system.loss.normalize)
     sampler = Sampler(training, planner, system.parts, system.loss.normalize)
     if system.compute.compile == "graphs":
-        return plan_bins(sampler, system.max_steps, system.model.max_positions)
+        return BinSampler.of(sampler, range(system.max_steps), system.model.max_positions)
     return sampler
 
 

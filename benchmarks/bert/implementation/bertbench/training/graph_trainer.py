@@ -1,6 +1,6 @@
 """Replay the whole optimizer step as a CUDA graph, one for each batch size; record all graphs before the clock starts.
 
-    init    for every bin: take a step and record it (parts that only accumulate are recorded separately)
+    init    for every bin: take a step; then for every bin: record it (parts that only accumulate separately)
     step    copy the batch into its bin's memory -> replay -> copy the report out
 
 A replay launches forward pass, backward pass, reduction, clipping and update at once, without Python. Values that
@@ -10,6 +10,7 @@ CPU nothing is recorded: the same functions run again on the same memory, and te
 Shapes: as in model/bert.py.
 """
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -95,21 +96,10 @@ class GraphTrainer(WholeTrainer):
             self._path.weights.ready()
 
     def _compute(self, part: LoadedPart, last: bool) -> Tensor:
-        """Replay the graph for a part's size, or compute the part without a graph if it is larger than all bins.
-
-        A step's last part contains a collective. If it is too large on one rank, the plan gives no rank a bin for it.
-        Such a batch has no filler. It can't be confused with a recorded size, because every bin has more sequences than
-        batches without filler.
-        """
+        """Replay the graph for a part's size."""
         size = size_of(part.batch)
-        slot = self._slots.get(size)
-        if slot is not None:
-            slot.load(part)
-            return self._replays[size, last]()
-        with self._on_own_stream():
-            slot = _Slot(part.batch, self._system.model.max_positions)
-            slot.load(part)
-            return self._part(slot, last)
+        self._slots[size].load(part)
+        return self._replays[size, last]()
 
     @contextmanager
     def _on_own_stream(self) -> Iterator[None]:
@@ -132,24 +122,62 @@ class GraphTrainer(WholeTrainer):
         super().close()
 
     def _take_warm_up_steps(self, generator: torch.Generator) -> None:
-        """Record a step for every bin, the largest first, so that the others fit into the largest one's memory."""
+        """Take a step of every bin and evaluate a batch; only then record the steps, each the largest bin first.
+
+        Graphs keep the memory of the largest recorded step for themselves. A step without a graph would need as much
+        again, so none follows the first recording. With the largest step first, the others fit into its memory.
+        """
         steps_on_device = torch.zeros((), dtype=torch.float64, device=self._world.device)
         self.optimizer.resume(steps_on_device)  # from now on, the optimizer counts on the device
         kinds_of_part = (False, True) if self._accumulates else (True,)  # True for the last part of a step
         largest = self._bins.all[-1]
+        works: dict[tuple[Bin, bool], Callable[[], Tensor]] = {}
         for size in reversed(self._bins.all):
             slot = _Slot(self._batch_of_size(size, generator), self._system.model.max_positions)
             self._slots[size] = slot
-            works = {last: partial(self._part, slot, last) for last in kinds_of_part}
+            for last in kinds_of_part:
+                works[size, last] = partial(self._part, slot, last)
             for _ in range(WARMUP_STEPS if size == largest else 1):
-                for work in works.values():
+                for last in kinds_of_part:
                     self._gather_before_parts()
-                    work()
-            for last, work in works.items():
-                self._gather_before_parts()
-                self._replays[size, last] = self._record(work)
+                    works[size, last]()
+        self._evaluate_once(self._slots[largest].batch)
+        self._record_or_repeat(works)
         self._loss_sum.zero_()
-        self._evaluate_once(slot.batch)
+
+    def _record_or_repeat(self, works: dict[tuple[Bin, bool], Callable[[], Tensor]]) -> None:
+        """Record each part of a step. Collective.
+
+        If memory is short on any rank, all ranks run the parts without graphs. Recording launches nothing, so a rank
+        that fails leaves no work in which the others wait for it.
+        """
+        problem = ""
+        try:
+            for key, work in works.items():
+                self._gather_before_parts()
+                self._replays[key] = self._record(work)
+        except RuntimeError as error:
+            if not _is_out_of_memory(error):
+                raise
+            problem = f"rank {self._world.rank} has too little memory"
+        problems = [text for text in self._world.from_all(problem) if text]
+        if not problems:
+            return
+        self._replays.clear()
+        self._path.reducer.reset()
+        for key, work in works.items():
+            self._replays[key] = partial(self._run_on_own_stream, work)
+        if self._world.leads:
+            print(
+                f"warning: steps aren't recorded as CUDA graphs: {problems[0]} for them; steps run without graphs, "
+                "which is slower; raise data.gradient_accumulation_steps",
+                file=sys.stderr,
+                flush=True,
+            )
+
+    def _run_on_own_stream(self, work: Callable[[], Tensor]) -> Tensor:
+        with self._on_own_stream():
+            return work()
 
     def _batch_of_size(self, size: Bin, generator: torch.Generator) -> Batch:
         """Return a synthetic batch that fills a bin."""
@@ -207,6 +235,19 @@ class _Slot:
         if not self.weights_2.is_cuda:  # on a CPU, attention needs the layout of sequences on the host
             sequences = Sequences(self.batch.sequences.cu_seqlens_S1, batch.sequences.groups)
             self.batch = replace(self.batch, sequences=sequences)
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an error is a lack of the device's memory, or came while one was handled.
+
+    A recording that such an error interrupts ends with an error of its own.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, torch.OutOfMemoryError):
+            return True
+        cause = cause.__context__
+    return False
 
 
 def _recorder(stream: torch.cuda.Stream | None) -> Record:
