@@ -9,6 +9,7 @@ import torch
 import yaml
 
 from lab.kernels.certificate import PieceResources
+from lab.kernels.own_kernels import Instructions
 
 FILE = Path(__file__).with_name("budgets.yaml")
 
@@ -41,6 +42,17 @@ def broken_budgets(found: PieceResources, limits: dict[str, Any]) -> Iterator[st
     for what, value, limit in held:
         if value > limit:
             yield f"{found.arch} {found.piece}: {value:,.0f} {what}, the budget is {limit:,.0f}"
+
+
+def broken_by_own_kernel(found: Instructions, limits: dict[str, Any]) -> Iterator[str]:
+    """Yield a sentence for each limit that one of our own kernels exceeds."""
+    held = [
+        ("instructions per element", found.instructions_per_element, limits["instructions_per_element"][found.kernel]),
+        ("bytes spilled per thread", found.spill_bytes, limits["every_kernel"]["spill_bytes"]),
+    ]
+    for what, value, limit in held:
+        if value > limit:
+            yield f"{found.arch} {found.kernel}: {value:,g} {what}, the budget is {limit:,g}"
 
 
 def _at(megabytes: dict[str, float], tokens: int) -> float:

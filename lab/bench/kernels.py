@@ -8,15 +8,20 @@ from bertbench.common.paths import shown_path
 from bertbench.common.progress import Progress
 from bertbench.model.fp8_scaling import FP8_CAPABILITY
 from bertbench.model.options import PrecisionName
-from lab.bench.budgets import FILE, broken_budgets, budgets
+from lab.bench.budgets import FILE, broken_budgets, broken_by_own_kernel, budgets
 from lab.bench.harness import BenchResult, command, option, table_lines
 from lab.kernels.absent_gpu import GPUS, check_triton
 from lab.kernels.certificate import certificate
+from lab.kernels.own_kernels import count_instructions
 from lab.kernels.step import PIECES, TOKENS
 
 _FEWEST = 1_024  # for fewer tokens, the compiler generates other kernels than for a GPU's batches
 _FIELDS = ("arch", "piece", "kernels", "launches", "megabytes", "registers_max", "spill_bytes")
 _CHANGED_BY_FP8 = ("attention", "layer")  # a layer can't be counted without attention
+_COLUMNS_OF_OWN = {
+    "arch": "{0.arch}", "our own kernel": "{0.kernel}", "instructions/element": "{0.instructions_per_element:}",
+    "spilled bytes": "{0.spill_bytes:}",
+}  # fmt: skip
 _COLUMNS = {
     "arch": "{0.arch}", "piece": "{0.piece}", "Triton kernels": "{0.kernels:,}", "launches": "{0.launches:,}",
     "MB": "{0.megabytes:,.0f}", "without products": "{0.megabytes_beside_products:,.0f}",
@@ -46,9 +51,17 @@ def measure(arguments: argparse.Namespace, _: Progress) -> BenchResult:
         problems += problems_of_piece
         row = {name: getattr(piece, name) for name in _FIELDS}
         rows.append({**row, "within_budget": not problems_of_piece})
+    own = []
+    for arch in archs:
+        own += count_instructions(arch, GPUS[arch])
+    for kernel in own:
+        problems_of_kernel = list(broken_by_own_kernel(kernel, budgets()))
+        problems += problems_of_kernel
+        rows.append({**kernel._asdict(), "within_budget": not problems_of_kernel})
     size = f"{arguments.precision}, {arguments.tokens:,} tokens"
     head = f"BERT-Large, {size}, forward and backward; counted and compiled, not run"
-    text = [head, *table_lines(pieces, _COLUMNS), *(problems or [f"within the budgets of {shown_path(FILE)}"])]
+    verdict = problems or [f"within the budgets of {shown_path(FILE)}"]
+    text = [head, *table_lines(pieces, _COLUMNS), "", *table_lines(own, _COLUMNS_OF_OWN), *verdict]
     return BenchResult(rows, text, code=1 if problems else 0)
 
 

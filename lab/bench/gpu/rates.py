@@ -19,7 +19,7 @@ from bertbench.model.fp8_casts import cast_gradient, cast_weight, transposed
 from bertbench.model.fp8_gelu import gelu_gradient_to_fp8, gelu_to_fp8
 from bertbench.model.fp8_linear import scaled_product
 from bertbench.model.fp8_scaling import E4M3, E5M2
-from bertbench.model.gelu_gradient import gelu_gradient
+from bertbench.model.gelu import gelu_gradient
 from bertbench.model.linear import widens
 from bertbench.model.sequences import Sequences
 from lab.bench.batches import wikipedia_batches
@@ -221,7 +221,7 @@ def _forward_in_8_bits(sizes: RateSizes, features_in: int, features_out: int) ->
     input_TI = _drawn(sizes, sizes.tokens, features_in, dtype=E4M3)
     weight_OI = _drawn(sizes, features_out, features_in, dtype=E4M3)
     scale = torch.ones((), device=sizes.device)
-    return lambda: scaled_product(input_TI, weight_OI.T, scale, scale, fast=True)  # as model/fp8_linear.py does
+    return lambda: scaled_product(input_TI, weight_OI.T, scale, scale)
 
 
 def _to_input_in_8_bits(sizes: RateSizes, features_in: int, features_out: int) -> Callable[[], object]:

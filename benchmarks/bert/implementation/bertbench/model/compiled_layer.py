@@ -6,7 +6,7 @@ MB that a layer saves at 24,576 tokens of BERT-Large, forward and backward, with
 - 101: dropout masks are hashes (hashed_dropout), which the backward pass computes again.
 - 38: products write weights' gradients in float32; no kernel converts them.
 - 151: the gradient of query's, key's and value's bias is a column of their weights' product (as in head_loss.py).
-- 196: GELU's gradient and its bias's come from one kernel (model/gelu_gradient.py).
+- 196: GELU's gradient and its bias's come from one kernel (model/gelu.py).
 - 50: feed_forward_out's bias is added beside dropout, so that LayerNorm's backward kernel, which reads its gradient
   anyway, sums it.
 With bf16 hidden states it moves 402 less than with fp32: LayerNorm keeps its normalised values in bf16 too. Without
@@ -20,12 +20,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.nn import functional
 
 from bertbench.model.encoder import EncoderLayer, Normalised, in_format
 from bertbench.model.fp8_feed_forward import feed_forward as feed_forward_in_fp8
 from bertbench.model.fp8_linear import Fp8Linear
-from bertbench.model.gelu_gradient import gelu_gradient
+from bertbench.model.gelu import gelu, gelu_gradient
 from bertbench.model.linear import Linear, product_type, weight_and_bias_gradients, weight_gradient, with_ones_beside
 from bertbench.model.loops import plain_dropout
 
@@ -173,7 +172,7 @@ class _BiasGelu(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, product_RF: Tensor, bias_F: Tensor) -> Tensor:
         ctx.save_for_backward(product_RF, bias_F)
-        return in_format(functional.gelu(product_RF + bias_F, approximate="tanh"), product_RF.dtype)
+        return gelu(product_RF, bias_F)
 
     @staticmethod
     @once_differentiable

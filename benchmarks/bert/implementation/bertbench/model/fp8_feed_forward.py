@@ -59,11 +59,11 @@ class _FeedForward(torch.autograd.Function):
         first, second = _both(tensors)
         hidden8_ND = to_fp8(hidden_ND, first.input.scale, E4M3)
         hidden8_DM = transposed(hidden8_ND)  # before the product: see _Product in fp8_linear.py
-        product_NF = scaled_product(hidden8_ND, first8_FD.T, first.input.inverse, first.weight.inverse, fast=True)
+        product_NF = scaled_product(hidden8_ND, first8_FD.T, first.input.inverse, first.weight.inverse)
         expanded8_NF, expanded8_FM = gelu_to_fp8(product_NF, bias_F, second.input.scale, second.input.amax)
         ctx.save_for_backward(hidden8_DM, product_NF, bias_F, expanded8_FM, first8_DF, second8_FD, *tensors)
         ctx.weight_type = first_FD.dtype
-        return scaled_product(expanded8_NF, second8_DF.T, second.input.inverse, second.weight.inverse, fast=True)
+        return scaled_product(expanded8_NF, second8_DF.T, second.input.inverse, second.weight.inverse)
 
     @staticmethod
     @once_differentiable

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import triton
 import triton.language as tl
-from torch import Tensor, finfo, int32, uint8
+from torch import Tensor, cuda, finfo, int32, uint8
 
 from bertbench.model.gelu_kernel import gelu, gelu_slope
 from bertbench.model.linear import BLOCK_ROWS
@@ -34,7 +34,7 @@ def raise_amax_blocks(amax_bits, magnitudes, count, BLOCK: tl.constexpr):
     """Let the amax cover a block of magnitudes."""
     place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     values = tl.load(magnitudes + place, place < count, 0.0).to(tl.float32)
-    tl.atomic_max(amax_bits, tl.max(_magnitude_bits(values), 0))
+    tl.atomic_max(amax_bits, tl.max(_magnitude_bits(values), 0), sem="relaxed")
 
 
 @triton.jit
@@ -49,7 +49,7 @@ def transpose_tiles(values, results, rows, columns, padded, SIDE: tl.constexpr):
 @triton.jit
 def cast_tiles(
     values, casts, transposed_casts, sums, scales, amax_bits, rows, columns, padded, largest,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    CLAMPS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """Write a tile in both layouts and, if asked, the sums of its columns."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -58,13 +58,13 @@ def cast_tiles(
     tile = tl.load(values + _places(row, column, columns), inside, 0.0).to(tl.float32)
     if sums is not None:
         _store_sums(sums, tile, column, columns)
-    _store_casts(casts, transposed_casts, scales, amax_bits, tile, row, column, rows, columns, padded, largest)
+    _store_casts(casts, transposed_casts, scales, amax_bits, tile, row, column, rows, columns, padded, largest, CLAMPS)
 
 
 @triton.jit
 def gelu_tiles(
     products, biases, casts, transposed_casts, scales, amax_bits, rows, columns, padded, largest,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    CLAMPS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """Write a tile of GELU's output in both layouts."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -73,13 +73,13 @@ def gelu_tiles(
     bias = tl.load(biases + column, column < columns, 0.0)
     value = tl.load(products + _places(row, column, columns), inside, 0.0).to(tl.float32) + bias[None, :]
     tile = tl.where(inside, gelu(value), 0.0)
-    _store_casts(casts, transposed_casts, scales, amax_bits, tile, row, column, rows, columns, padded, largest)
+    _store_casts(casts, transposed_casts, scales, amax_bits, tile, row, column, rows, columns, padded, largest, CLAMPS)
 
 
 @triton.jit
 def gelu_gradient_tiles(
     gradients, products, biases, casts, transposed_casts, sums, scales, amax_bits, rows, columns, padded, largest,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    CLAMPS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """Write a tile of the product's gradient in both layouts, and the sums of its columns."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -91,7 +91,7 @@ def gelu_gradient_tiles(
     # 0 outside the matrix, as the gradient is there
     tile = tl.load(gradients + place, inside, 0.0).to(tl.float32) * gelu_slope(value)
     _store_sums(sums, tile, column, columns)
-    _store_casts(casts, transposed_casts, scales, amax_bits, tile, row, column, rows, columns, padded, largest)
+    _store_casts(casts, transposed_casts, scales, amax_bits, tile, row, column, rows, columns, padded, largest, CLAMPS)
 
 
 @triton.jit
@@ -101,13 +101,19 @@ def _store_sums(sums, tile, column, columns):
 
 
 @triton.jit
-def _store_casts(casts, transposed_casts, scales, amax_bits, tile, row, column, rows, columns, padded, largest):
+def _store_casts(
+    casts, transposed_casts, scales, amax_bits, tile, row, column, rows, columns, padded, largest, CLAMPS: tl.constexpr
+):  # fmt: skip
     """Write a float32 tile times the scale in both layouts; let the amax cover it. It is 0 outside the matrix."""
-    cast = _saturated(tile * tl.load(scales), largest).to(casts.dtype.element_ty)
+    scaled = tile * tl.load(scales)
+    if CLAMPS:
+        scaled = _saturated(scaled, largest)
+    cast = scaled.to(casts.dtype.element_ty)
     tl.store(casts + _places(row, column, columns), cast, _inside(row, rows, column, columns))
     inside_transposed = _inside(column, columns, row, padded)
     tl.store(transposed_casts + _places(column, row, padded), tl.trans(cast), inside_transposed)
-    tl.atomic_max(amax_bits, tl.max(tl.max(_magnitude_bits(tile), 1), 0))
+    # The default order, acq_rel, would throw away the multiprocessor's L1 cache in each program
+    tl.atomic_max(amax_bits, tl.max(tl.max(_magnitude_bits(tile), 1), 0), sem="relaxed")
 
 
 @triton.jit
@@ -152,7 +158,7 @@ def run_cast(values_NC: Tensor, cast: Cast, sums_BC: Tensor | None = None) -> No
     """Fill both matrices in fp8 and, if given, the sums; raise the amax."""
     cast_tiles[_grid(cast)](
         values_NC, cast.plain_NC, cast.transposed_CM, sums_BC, cast.scale, cast.amax.view(int32), *_sizes(cast),
-        ROWS=BLOCK_ROWS, COLUMNS=TILE_COLUMNS, num_warps=WARPS,
+        CLAMPS=_clamps(cast), ROWS=BLOCK_ROWS, COLUMNS=TILE_COLUMNS, num_warps=WARPS,
     )  # fmt: skip
 
 
@@ -160,7 +166,7 @@ def run_gelu(product_NF: Tensor, bias_F: Tensor, cast: Cast) -> None:
     """Fill both matrices in fp8 with GELU's output; raise the amax."""
     gelu_tiles[_grid(cast)](
         product_NF, bias_F, cast.plain_NC, cast.transposed_CM, cast.scale, cast.amax.view(int32), *_sizes(cast),
-        ROWS=BLOCK_ROWS, COLUMNS=TILE_COLUMNS, num_warps=WARPS,
+        CLAMPS=_clamps(cast), ROWS=BLOCK_ROWS, COLUMNS=TILE_COLUMNS, num_warps=WARPS,
     )  # fmt: skip
 
 
@@ -168,13 +174,22 @@ def run_gelu_gradient(gradient_NF: Tensor, product_NF: Tensor, bias_F: Tensor, c
     """Fill both matrices in fp8 with the product's gradient, and its sums; raise the amax."""
     gelu_gradient_tiles[_grid(cast)](
         gradient_NF, product_NF, bias_F, cast.plain_NC, cast.transposed_CM, sums_BF, cast.scale, cast.amax.view(int32),
-        *_sizes(cast), ROWS=BLOCK_ROWS, COLUMNS=TILE_COLUMNS, num_warps=WARPS,
+        *_sizes(cast), CLAMPS=_clamps(cast), ROWS=BLOCK_ROWS, COLUMNS=TILE_COLUMNS, num_warps=WARPS,
     )  # fmt: skip
 
 
 def _grid(cast: Cast) -> tuple[int, int]:
     columns, padded = cast.transposed_CM.shape
     return triton.cdiv(padded, BLOCK_ROWS), triton.cdiv(columns, TILE_COLUMNS)
+
+
+def _clamps(cast: Cast) -> bool:
+    """Return whether a cast needs a clamp, because its conversion to fp8 doesn't saturate by itself.
+
+    From compute capability 9.0 on, Triton converts fp32 by one instruction that does (PTX ISA, cvt.satfinite).
+    """
+    device = cast.plain_NC.device
+    return device.type != "cuda" or cuda.get_device_capability(device) < (9, 0)
 
 
 def _sizes(cast: Cast) -> tuple[int, int, int, float]:
