@@ -14,6 +14,8 @@ class Card(NamedTuple):
     mib: int
     capability: tuple[int, int]
     uuid: str = "GPU-0"
+    slices: tuple["Card", ...] = ()
+    """Its parts, if it is divided; the driver gives no compute capability for them."""
 
 
 # Memory as nvidia-smi prints it for these cards
@@ -67,7 +69,26 @@ class Driver:
 
     def nvmlDeviceGetCudaComputeCapability(self, card: Card) -> tuple[int, int]:  # noqa: N802
         """Return the compute capability."""
+        if card not in self.cards:
+            raise self.NVMLError("not supported")
         return card.capability
+
+    def nvmlDeviceGetMaxMigDeviceCount(self, card: Card) -> int:  # noqa: N802
+        """Return the number of slices that the card could have."""
+        return 7 if card.slices else 0
+
+    def nvmlDeviceGetMigDeviceHandleByIndex(self, card: Card, index: int) -> Card:  # noqa: N802
+        """Return a handle of a slice."""
+        if index >= len(card.slices):
+            raise self.NVMLError("not found")
+        return card.slices[index]
+
+    def nvmlDeviceGetDeviceHandleFromMigDeviceHandle(self, mig_slice: Card) -> Card:  # noqa: N802
+        """Return the card to which a slice belongs."""
+        for card in self.cards:
+            if mig_slice in card.slices:
+                return card
+        raise self.NVMLError("not a slice")
 
     def __getattr__(self, name: str) -> Any:
         """Return the answer to a call that isn't supported."""

@@ -16,7 +16,7 @@ import pynvml
 
 from bertbench.common.errors import RunError
 from bertbench.config.sections import Hardware
-from bertbench.machine.gpus import ask_driver, nvidia_gpus
+from bertbench.machine.gpus import ask_driver, visible_gpus
 from bertbench.machine.processor import cores, processor
 from bertbench.machine.provenance import software
 
@@ -112,11 +112,11 @@ def _network_ports() -> Iterable[str]:
 
 
 def accelerators() -> dict[str, str]:
-    """Return the fields that describe GPUs; a field is empty where the driver doesn't report it.
+    """Return the fields that describe the GPUs that CUDA_VISIBLE_DEVICES allows.
 
-    Without an NVIDIA driver there are no fields.
+    A field is empty where the driver doesn't report it. Without such GPUs there are no fields.
     """
-    gpus = nvidia_gpus()
+    gpus = visible_gpus()
     if not gpus:
         return {}
     gpu, links = gpus[0], 0

@@ -41,7 +41,8 @@ def present_gpus() -> list[PresentGpu]:
     present = []
     for gpu in visible_gpus():
         memory = ask_driver(pynvml.nvmlDeviceGetMemoryInfo, gpu)
-        capability = ask_driver(pynvml.nvmlDeviceGetCudaComputeCapability, gpu)
+        whole = ask_driver(pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle, gpu) or gpu
+        capability = ask_driver(pynvml.nvmlDeviceGetCudaComputeCapability, whole)
         if memory is not None and capability is not None:
             model = ask_driver(pynvml.nvmlDeviceGetName, gpu) or "unknown model"
             major, minor = capability
@@ -50,24 +51,42 @@ def present_gpus() -> list[PresentGpu]:
 
 
 def visible_gpus() -> list[Any]:
-    """Return the library's handle of each GPU that CUDA_VISIBLE_DEVICES allows.
+    """Return the library's handle of each GPU, or of the slice of a GPU, that CUDA_VISIBLE_DEVICES allows.
 
-    The variable lists numbers or identifiers. CUDA ignores everything after the first entry that names no GPU.
+    The variable lists numbers or identifiers. CUDA ignores everything after the first entry that names no GPU. A GPU
+    that is divided into slices can be used by them alone, and CUDA gives a process only the first (Multi-Instance
+    GPU User Guide, CUDA Device Enumeration).
     """
     gpus = nvidia_gpus()
+    slices = [mig_slice for gpu in gpus for mig_slice in _slices(gpu)]
     names = os.environ.get("CUDA_VISIBLE_DEVICES")
     if names is None:
-        return gpus
+        return slices[:1] or gpus
     visible = []
     for name in map(str.strip, names.split(",")):
         if name.isdecimal():
             matching = gpus[int(name) : int(name) + 1]
+            matching = [mig_slice for gpu in matching for mig_slice in _slices(gpu)[:1]] or matching
         else:
-            matching = [gpu for gpu in gpus if name and str(ask_driver(pynvml.nvmlDeviceGetUUID, gpu)).startswith(name)]
+            matching = [gpu for gpu in (*gpus, *slices) if name and _identifier(gpu).startswith(name)]
         if len(matching) != 1:
             break
         visible += matching
+    if any(gpu in slices for gpu in visible):
+        return visible[:1]
     return visible
+
+
+def _identifier(gpu: Any) -> str:
+    """Return what CUDA_VISIBLE_DEVICES may call a GPU: GPU-... or, for a slice, MIG-...."""
+    return str(ask_driver(pynvml.nvmlDeviceGetUUID, gpu))
+
+
+def _slices(gpu: Any) -> list[Any]:
+    """Return the library's handle of each slice of a GPU; none if it isn't divided (Multi-Instance GPU)."""
+    count = ask_driver(pynvml.nvmlDeviceGetMaxMigDeviceCount, gpu) or 0
+    handles = [ask_driver(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, gpu, number) for number in range(count)]
+    return [handle for handle in handles if handle is not None]
 
 
 def nvidia_gpus() -> list[Any]:
