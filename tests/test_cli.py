@@ -1,6 +1,5 @@
 """The command line itself: help, seeds, pipes, completion, and mistakes that are reported at once."""
 
-import argparse
 import difflib
 import io
 import itertools
@@ -14,8 +13,7 @@ from pathlib import Path
 import pytest
 
 import compliance.__main__ as judge
-from bertbench.cli import renamed
-from bertbench.cli.commands import COMMANDS, callable_by, called_by
+from bertbench.cli.commands import COMMANDS, callable_by
 from bertbench.cli.foreign_options import FINETUNE, SETTINGS, SWITCHES
 from bertbench.cli.main import main
 from bertbench.common.errors import refused_variable
@@ -87,20 +85,6 @@ def test_the_help_of_launch_hides_what_only_run_sub_gives(capsys: Captured) -> N
     shown = capsys.readouterr().out
     assert "--dry-run" in shown
     assert not {"--close", "--reason", "--resolve"} & set(re.findall(r"--[a-z-]+", shown))
-
-
-@pytest.mark.parametrize("old", [*renamed.OPTIONS, *renamed.COMMANDS])
-def test_an_old_name_exits_2_with_the_new_one_which_exists(old: str, capsys: Captured) -> None:
-    new = {**renamed.COMMANDS, **renamed.OPTIONS}[old]
-    for words in (old.split(), [*old.split(), "dgxa100_n8"]):
-        assert main(words) == 2
-        assert capsys.readouterr() == ("", f"bertbench: `bertbench {old}` is now `bertbench {new}`\n")
-    command = called_by(new.split())
-    assert command is not None
-    parser = argparse.ArgumentParser()
-    command.add_arguments(parser)
-    # argparse lists a parser's options nowhere else
-    assert {word for word in new.split() if word.startswith("--")} <= parser._option_string_actions.keys()
 
 
 def test_no_command_of_the_laboratory_is_called_as_one_of_the_product() -> None:

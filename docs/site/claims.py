@@ -13,7 +13,7 @@ from bertbench.report.scores import mean_of
 from bertbench.run_files.sample_counts import samples_to_end
 from compliance.read.log import read_events
 from compliance.read.run import RunFacts
-from docs.site.tables import RESULTS, command_of, link, read, table
+from docs.site.tables import RESULTS, link, read, table
 from lab.bench.number_formats import COMPARISONS
 from lab.study.intervals import holm
 
@@ -74,7 +74,7 @@ def _bench_claims() -> Rows:
                 if low:
                     no_difference = 0 if unit == "%" else 1
                     shown = _shown(float(low) <= no_difference <= float(high))
-                yield [claim, f"{figure} {unit}{interval}", seeds, shown, f"`{command_of(record)}`", link(path)]
+                yield [claim, f"{figure} {unit}{interval}", seeds, shown, f"`{record['command']}`", link(path)]
 
 
 def _overlap_claims() -> Rows:
@@ -89,7 +89,7 @@ def _overlap_claims() -> Rows:
             where = f"{row['bandwidth_mbit']:,.0f} Mbit/s"
             claim = f"overlap: milliseconds that `{row['mode']}` exposes less than `before`, {where}"
             figure = f"{row['less_ms']:.0f} ({low:.0f} to {high:.0f})"
-            yield [claim, figure, "-", _shown(low <= 0 <= high), f"`{command_of(record)}`", link(path)]
+            yield [claim, figure, "-", _shown(low <= 0 <= high), f"`{record['command']}`", link(path)]
 
 
 def _format_claims() -> Rows:
@@ -101,7 +101,7 @@ def _format_claims() -> Rows:
         claim = f"Samples of {result['setting']} {result['changed']} over those of {result['baseline']}"
         figure = f"{result['ratio']:.3f} ({result['low']:.3f} to {result['high']:.3f})"
         shown = _shown(result["low"] <= 1 <= result["high"] or result["missed"] > 0)
-        yield [claim, figure, str(len(result["pairs"])), shown, f"`{command_of(record)}`", link(path)]
+        yield [claim, figure, str(len(result["pairs"])), shown, f"`{record['command']}`", link(path)]
 
 
 def _study_claims(name: str) -> Rows:

@@ -23,7 +23,6 @@ from tests.remedies.messages import Text, texts
 _OPTION = re.compile(r"(?<![\w`.-])--[a-z][a-z0-9-]+")
 _SETTING = re.compile(r"\b([a-z]+)((?:\.[a-z][a-z0-9_]*)+)(?![a-z0-9_*]|\()")
 _NOT_OURS = {"--signal", "--close", "--reason", "--resolve"}  # of sbatch, and what only run.sub gives
-_OLD_NAMES = "renamed.py"
 _STYLES = ("\n:root {", "svg ", "--series-")
 _FILES = {"model.safetensors", "model.ckpt", "checkpoint.md", "data.md", "finetune.md"}
 
@@ -43,12 +42,8 @@ def command_of(words: list[str]) -> str | None:
 
 
 def sentences() -> Iterator[Text]:
-    """Return texts that a person reads: several words, but no style sheets and no old names of commands."""
-    return (
-        text
-        for text in texts()
-        if " " in text.text.strip() and not text.text.startswith(_STYLES) and text.file.name != _OLD_NAMES
-    )
+    """Return texts that a person reads: several words, but no style sheets."""
+    return (text for text in texts() if " " in text.text.strip() and not text.text.startswith(_STYLES))
 
 
 def where(text: Text) -> str:

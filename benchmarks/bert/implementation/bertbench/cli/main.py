@@ -12,7 +12,6 @@ from typing import NoReturn
 
 from bertbench import __version__
 from bertbench.cli.commands import GROUPS, callable_by, called_by
-from bertbench.cli.renamed import refuse_old_names
 from bertbench.common import children
 from bertbench.common.errors import BertbenchError
 from bertbench.common.terminal import use_closest_signs
@@ -80,7 +79,6 @@ def _name_of(words: Sequence[str]) -> str:
 def _run(words: list[str]) -> int:
     if words and words[0] == "help":
         words = [*words[1:], "--help"]
-    refuse_old_names(words)
     command = called_by(words)
     if command is not None and command.reads_words:
         return command.run(argparse.Namespace(words=words[len(command.words) :]))
