@@ -1,6 +1,5 @@
 """Read a system file: merge its base files, apply --set, validate everything, and report mistakes in plain words."""
 
-import difflib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -10,6 +9,7 @@ from typing import Any, Self
 
 from pydantic import ValidationError
 
+from bertbench.common.close_names import close_names, did_you_mean
 from bertbench.common.errors import ConfigError
 from bertbench.common.json_object import JsonObject, read_object
 from bertbench.common.paths import SYSTEMS
@@ -167,8 +167,8 @@ def _find(name_or_path: str) -> Path:
 
 def _system_meant(name: str) -> str:
     """Return the question whether a system of a similar name is meant; empty if there is none."""
-    close = difflib.get_close_matches(name, system_names(), n=1)
-    return f"did you mean {close[0]}? " if close else ""
+    meant = close_names(name, system_names())
+    return f"{did_you_mean(meant)} " if meant else ""
 
 
 def _read(path: Path) -> JsonObject:
