@@ -14,8 +14,6 @@ from bertbench.common.json_object import differences_by_name, read_object
 from bertbench.common.paths import within_data
 from bertbench.common.system_faults import is_systems, unreadable
 from bertbench.config import System
-from bertbench.config.partial import partial
-from bertbench.config.settings import Settings
 from bertbench.results.files import ResultFiles
 from bertbench.results.mlperf_log import INTERRUPTED, MlperfLog
 
@@ -54,14 +52,11 @@ class Resumption:
         return ResultFiles(self.log)
 
     def changes(self, system: System) -> list[str]:
-        """Return the changed configuration fields, one line each.
-
-        Fields newer than the snapshot had their defaults then.
-        """
+        """Return the changed configuration fields, one line each."""
         return list(self._changes_by_setting(system).values())
 
     def _changes_by_setting(self, system: System) -> dict[str, str]:
-        then = partial(Settings, self.meta.config).model_dump(mode="json", by_alias=True)
+        then = self.meta.config
         now = system.model_dump(mode="json", by_alias=True)
         data = then["data"]
         batch = data["global_batch_size"] or data["local_batch"] * self.meta.ranks

@@ -22,7 +22,6 @@ from bertbench.common.errors import CheckpointError, system_reason
 from bertbench.common.json_object import JsonObject
 from bertbench.common.seeding import derive
 from bertbench.config import System
-from bertbench.config.layout import Parallel
 from bertbench.distributed import evidence
 from bertbench.distributed.world import World
 from bertbench.results.files import ResultFiles
@@ -130,9 +129,8 @@ class Snapshots:
         from bertbench.checkpoint.state_files import read_state  # noqa: PLC0415
 
         random = self._random_state()
-        # a snapshot of an older version lacks newer options; it was taken with their defaults
-        parallel = {**Parallel().model_dump(), **meta.config.get("parallel", {})}
-        same_ranks = meta.ranks == self._world.size and parallel == self._system.parallel.model_dump()
+        same_layout = meta.config["parallel"] == self._system.parallel.model_dump()
+        same_ranks = meta.ranks == self._world.size and same_layout
         read_state({**trainer.state(), **(random if same_ranks else {})}, path, self._group)
         trainer.resume(meta.step)
         if self._speeds:

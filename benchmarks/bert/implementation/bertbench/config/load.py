@@ -91,7 +91,7 @@ def system_from(
     """
     origins: dict[str, str] = {}
     is_run = path.name == RUN_CONFIG
-    name = content.get("name") if is_run else path.stem
+    name = content["name"] if is_run else path.stem
     whole_content = _merged(path, content, (), origins)
     merged = change(whole_content) | {"name": name}
     overrides = list(overrides)
