@@ -77,7 +77,7 @@ def balance() -> Picture:
     rows = next(found for command, found in records.items() if command.startswith(_BALANCE))
     series: dict[str, list[tuple[float, float]]] = {}
     for row in rows:
-        series.setdefault(row["method"], []).append((row["batch"], row["efficiency"]))
+        series.setdefault(row["method"], []).append((row["local_batch"], row["load_efficiency"]))
     description = "Simulated load efficiency of 1,024 GPUs against samples per GPU, by method"
     efficiency = Axis("load efficiency: mean load / largest load", high=1.0)
     figure = lines(description, series, Axis("samples per GPU", log2=True), efficiency)

@@ -44,7 +44,7 @@ def page_of(
     scoring: str,
 ) -> str:
     """Return one self-contained HTML file; samples were assigned by `cost`; `scoring` describes other costs, if any."""
-    batches = list(dict.fromkeys(outcome.batch for outcome in outcomes))
+    batches = list(dict.fromkeys(outcome.local_batch for outcome in outcomes))
     return page(
         "Load balance",
         paragraph(
@@ -67,8 +67,8 @@ def page_of(
 def _efficiencies(outcomes: Sequence[SimulatedBalance], batch: int) -> str:
     series: dict[str, list[tuple[float, float]]] = {}
     for outcome in outcomes:
-        if outcome.batch == batch:
-            series.setdefault(outcome.method, []).append((outcome.gpus, outcome.efficiency))
+        if outcome.local_batch == batch:
+            series.setdefault(outcome.method, []).append((outcome.gpus, outcome.load_efficiency))
     return lines(f"{batch} samples per GPU", series, Axis("GPUs", log2=True), Axis("efficiency", high=1.0))
 
 
@@ -77,7 +77,7 @@ def _one_step(
 ) -> list[str]:
     """Plot the load of every GPU, with samples assigned as drawn and by cost, for the fewest and the most GPUs."""
     worlds = sorted({outcome.gpus for outcome in outcomes})
-    batches = sorted({outcome.batch for outcome in outcomes})
+    batches = sorted({outcome.local_batch for outcome in outcomes})
     batch = batches[len(batches) // 2]
     figures = []
     for gpus in dict.fromkeys((worlds[0], worlds[-1])):

@@ -121,9 +121,6 @@ def run_parts(folder: Path, parts: Sequence[PaperPart], progress: Progress) -> d
     return answers
 
 
-_OF_EVERY_ANSWER = ("json_format", "command")
-
-
 def rows_of(answer: Any) -> list[Json]:
     """Return the rows of an answer: a study's comparisons, or the list itself."""
     rows = answer if isinstance(answer, list) else [answer]
@@ -131,7 +128,7 @@ def rows_of(answer: Any) -> list[Json]:
         rows = [*answer["comparisons"], *answer["at_equal_values"]]
     cleaned: list[Json] = []
     for row in rows:
-        cleaned.append({name: value for name, value in row.items() if name not in _OF_EVERY_ANSWER})
+        cleaned.append({name: value for name, value in row.items() if name != "command"})
     return cleaned
 
 

@@ -27,12 +27,12 @@ def test_every_variant_is_simulated_on_every_world(histogram: str, answer: Answe
     outcomes = answer("balance", "--lengths", histogram, *SMALL)
     assert [(row["gpus"], row["method"]) for row in outcomes] == [(n, name) for n in (2, 16) for name in VARIANTS]
     for row in outcomes:
-        assert {"method", "gpus", "batch", "efficiency", "bytes_per_rank_per_step", "plan_ms_per_step"} <= set(row)
-        assert 0 < row["efficiency"] <= 1
-        assert row["batch"] == 3
+        assert {"method", "gpus", "bytes_per_rank_per_step", "plan_ms_per_step"} <= set(row)
+        assert 0 < row["load_efficiency"] <= 1
+        assert row["local_batch"] == 3
         exchanges = row["method"].split("_raster")[0] in ("presort", "stratified_presort", "global_exchange")
         assert (row["bytes_per_rank_per_step"] > 0) == exchanges
-    by_method = {row["method"]: row["efficiency"] for row in outcomes if row["gpus"] == 16}
+    by_method = {row["method"]: row["load_efficiency"] for row in outcomes if row["gpus"] == 16}
     assert by_method["planned"] > by_method["none"]
 
 
@@ -40,11 +40,11 @@ def test_plans_are_scored_by_another_cost_and_with_noise(histogram: str, answer:
     words = ["balance", "--lengths", histogram, *SMALL, "--methods", "none,planned"]
     exact, wrong, noisy = (answer(*words, *more) for more in ([], ["--attention", "0"], ["--noise", "0.5"]))
     for dealt, scored, shaken in zip(exact, wrong, noisy, strict=True):
-        assert scored["efficiency"] == scored["token_efficiency"] == dealt["token_efficiency"]
+        assert scored["load_efficiency"] == scored["token_efficiency"] == dealt["token_efficiency"]
         assert shaken["token_efficiency"] == dealt["token_efficiency"]
-        assert shaken["efficiency"] < 0.95
+        assert shaken["load_efficiency"] < 0.95
     # the largest of 16 normal numbers is 1.77 standard deviations from 0: exp(0.25 / 2 - 0.5 * 1.77) = 0.47
-    assert noisy[-1]["efficiency"] == pytest.approx(0.47, abs=0.15)
+    assert noisy[-1]["load_efficiency"] == pytest.approx(0.47, abs=0.15)
 
 
 def test_the_page_shows_every_batch_and_a_step_before_and_after_and_how_efficiencies_are_scored(
@@ -129,7 +129,7 @@ def test_strata_that_separate_lengths_balance_better(histogram: str, answer: Ans
     for edges in ("5", "2,5"):
         words = ["balance", "--lengths", histogram, "--gpus", 16, "--batch", 4, "--steps", 4]
         (row,) = answer(*words, "--methods", "stratified", "--strata-edges", edges)
-        found.append(row["efficiency"])
+        found.append(row["load_efficiency"])
     assert found[1] > 0.99 > found[0]  # three of 2 tokens and one of 5 for every GPU
 
 

@@ -147,7 +147,7 @@ def test_a_command_that_pre_trains_refuses_a_file_for_fine_tuning(printed: Print
         assert "needs data.path, optimizer.name, " in message
         assert f"run `bertbench finetune squad --system {words.split()[1]}`" in message
     assert json.loads(printed("config", "show", "squad_cpu"))["optimizer"]["learning_rate"] == 1e-3
-    (row,) = [row for row in answer("config", "list") if row["name"] == "squad_cpu"]
+    (row,) = [row for row in answer("config", "list") if row["system"] == "squad_cpu"]
     assert (row["trains"], row["global_batch_size"]) == ("finetune squad", 16)
 
 

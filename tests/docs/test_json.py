@@ -122,7 +122,7 @@ SLOW = ("config init", "estimate --layouts")
     "section", [pytest.param(section, marks=pytest.mark.slow) if section in SLOW else section for section in ANSWERS]
 )
 def test_an_answer_has_the_fields_of_the_page_and_no_others(section: str, folder: Path) -> None:
-    documented = sections()[section] | {"json_format": {"number"}, "command": {"text"}}
+    documented = sections()[section] | {"command": {"text"}}
     fields = measured_fields(section, folder)
     assert fields.keys() == documented.keys()
     for name, types in fields.items():
@@ -156,7 +156,7 @@ def test_a_mistake_is_an_object_with_the_message_of_standard_error(command: str,
         code = int(ended.code or 0)
     out, err = capsys.readouterr()
     answer = json.loads(out)
-    assert answer.keys() == {"json_format", "command", "error"}
+    assert answer.keys() == {"command", "error"}
     assert (code, answer["error"]["exit_code"]) == (2, 2)
     assert answer["error"]["message"] in err.replace("bertbench: ", "", 1) or answer["error"]["message"] in err
 
@@ -168,7 +168,7 @@ def skeleton(folder: Path) -> str:
         rows = [
             f"| `{name}` | {', '.join(sorted(types, key=lambda kind: kind == 'null'))} | |"
             for name, types in measured_fields(section, folder).items()
-            if name not in ("json_format", "command")
+            if name != "command"
         ]
         text += "\n".join([f"### `{section}`\n", "| field | type | meaning |", "| --- | --- | --- |", *rows]) + "\n\n"
     return text

@@ -20,7 +20,7 @@ def test_the_description_has_every_field_and_blanks_where_a_machine_cannot_know(
     assert main(["env", "--json"]) == 0
     said = capsys.readouterr()
     found = json.loads(said.out)
-    assert (found.pop("json_format"), found.pop("command")) == (1, "env")
+    assert found.pop("command") == "env"
     assert list(found) == list(load_system("cpu_demo").hardware.description())
     assert all(isinstance(value, str) for value in found.values())
     assert found["framework"].startswith("PyTorch 2.")

@@ -26,7 +26,7 @@ def test_losses_are_equal_on_one_two_and_four_ranks(tiny_file: str, tmp_path: Pa
         1: (12, 4), 2: (6, 2), 4: (3, 1),
     }  # fmt: skip
     keys = {
-        "json_format", "command", "gpus", "local_batch", "gradient_accumulation_steps", "global_batch_size",
+        "command", "gpus", "local_batch", "gradient_accumulation_steps", "global_batch_size",
         "memory_gb",
     }  # fmt: skip
     assert all(set(one) == keys and one["global_batch_size"] == 12 for one in answers.values())

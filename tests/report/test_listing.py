@@ -15,7 +15,7 @@ from tests.conftest import Answer, Printed
 from tests.report.written import leave
 
 FIELDS = [
-    "run",
+    "log",
     "system",
     "seed",
     "status",
@@ -52,8 +52,8 @@ def folder(tmp_path: Path) -> Path:
 
 def test_every_run_is_listed_with_its_state(folder: Path, answer: Answer) -> None:
     found = answer("report", "--list", folder)
-    assert [list(row) for row in found] == [["json_format", "command", *FIELDS, "log"]] * 8
-    assert [(Path(row["run"]).stem, row["status"]) for row in found] == [
+    assert [list(row) for row in found] == [["command", *FIELDS]] * 8
+    assert [(Path(row["log"]).stem, row["status"]) for row in found] == [
         ("result_0", "success"),
         ("result_1", "aborted"),
         ("result_2", "interrupted"),
@@ -84,7 +84,7 @@ def test_runs_of_logdir_are_sorted_by_a_column_and_those_without_a_value_are_las
 def test_the_table_of_the_recorded_runs_agrees_with_the_judge(printed: Printed) -> None:
     shown = printed("report", "--list", RESULTS, "--sort", "time_to_train_s")
     header, fastest, *others = (" ".join(line.split()) for line in shown.splitlines())
-    assert header == "run system seed status time s accuracy samples/s commit verdict"
+    assert header == "log system seed status time s accuracy samples/s commit verdict"
     assert fastest.endswith(" cpu_demo 2299690808 success 124.6 0.4026 1,438.0 85804e9 pass")
     assert len(others) == 9
 

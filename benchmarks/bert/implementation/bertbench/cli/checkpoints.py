@@ -160,7 +160,6 @@ def evaluate(arguments: argparse.Namespace) -> int:
         return 0
     say_unread(system, arguments)
     content = {
-        "checkpoint": str(path),  # the field's name before it became `weights`
         "weights": str(path),
         "source": score.source,
         "data": str(score.data),
@@ -200,7 +199,6 @@ def fill_mask(arguments: argparse.Namespace) -> int:
     masks = predicted(weights, vocabulary, arguments.text, arguments.top)
     content = {
         "text": arguments.text,
-        "checkpoint": str(weights.path),  # the field's name before it became `weights`
         "weights": str(weights.path),
         "source": weights.source,
         "masks": masks,

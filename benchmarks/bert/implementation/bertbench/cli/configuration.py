@@ -41,11 +41,9 @@ def list_systems(arguments: argparse.Namespace) -> int:
     fine_tunes = {system.name: bool(left_out(system)) for system in systems}
     rows = [
         {
-            "name": system.name,
             "system": system.name,
             "description": system.description,
             "division": system.hardware.division,
-            "ranks": system.world_size,
             "gpus": system.world_size,
             "trains": "finetune squad" if fine_tunes[system.name] else "train",
             "global_batch_size": (system.finetune if fine_tunes[system.name] else system).global_batch_size,

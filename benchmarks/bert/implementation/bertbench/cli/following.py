@@ -84,7 +84,7 @@ def add_report_arguments(parser: argparse.ArgumentParser) -> None:
     add_flag(parser, "--list", "list the runs, one per row, with status and verdict")
     parser.add_argument(
         "--sort", choices=LISTED, metavar="COLUMN",
-        help=f"with --list: column to sort by, one of {', '.join(LISTED)} (default: run)",
+        help=f"with --list: column to sort by, one of {', '.join(LISTED)} (default: log)",
     )  # fmt: skip
 
 
@@ -114,12 +114,12 @@ def _list_runs(arguments: argparse.Namespace, folders: list[Path]) -> int:
     from bertbench.report.run_list import NO_LOG, arranged, check_log, list_text, listed, run_logs, why_no_log
 
     logs = [log for folder in folders for log in run_logs(folder)]
-    rows = [listed(log, arguments.ruleset) | {"run": shown_path(log), "log": str(log)} for log in logs]
+    rows = [listed(log, arguments.ruleset) for log in logs]
     no_logs = [log for log, row in zip(logs, rows, strict=True) if row["status"] == NO_LOG]
     if len(no_logs) == len(logs):
         check_log(logs[0])  # raises an error with the reason
     say(*map(why_no_log, no_logs))
-    if arguments.sort not in (None, "run"):  # run_logs sorts by run, with 9 before 10
+    if arguments.sort not in (None, "log"):  # run_logs sorts by log, with 9 before 10
         rows = arranged(rows, arguments.sort)
     emit(arguments.json, rows, list_text(rows))
     return 0
@@ -174,10 +174,8 @@ def track(arguments: argparse.Namespace) -> int:
         )
     for run in followed:
         _record(run, arguments.to, out)
-    content = [
-        {"run": shown_path(run.log), "log": str(run.log), "name": run.name, "steps": len(run.rows)} for run in followed
-    ]
-    lines = (f"{row['run']}: {row['steps']:,} steps to {arguments.to} as {row['name']}" for row in content)
+    content = [{"log": str(run.log), "name": run.name, "steps": len(run.rows)} for run in followed]
+    lines = (f"{shown_path(run.log)}: {len(run.rows):,} steps to {arguments.to} as {run.name}" for run in followed)
     emit(arguments.json, content, *lines, f"in {shown_path(out)}")
     return 0
 

@@ -181,10 +181,7 @@ class Simulation(NamedTuple):
 def balance(arguments: argparse.Namespace) -> int:
     """Simulate how evenly each load-balancing method loads a machine's GPUs, and print a table."""
     simulation = simulated(arguments)
-    rows = []
-    for outcome in simulation.outcomes:  # other commands, too, have the fields `load_efficiency` and `local_batch`
-        rows.append({**asdict(outcome), "local_batch": outcome.batch, "load_efficiency": outcome.efficiency})
-    emit(arguments.json, rows, *_balance_table(simulation.outcomes), simulation.scoring)
+    emit(arguments.json, simulation.outcomes, *_balance_table(simulation.outcomes), simulation.scoring)
     return 0
 
 
@@ -287,13 +284,13 @@ def _balance_table(outcomes: list["SimulatedBalance"]) -> list[str]:
     gpus = list(dict.fromkeys(outcome.gpus for outcome in outcomes))
     width = max(26, *(len(outcome.method) for outcome in outcomes))
     lines = []
-    for batch in dict.fromkeys(outcome.batch for outcome in outcomes):
+    for batch in dict.fromkeys(outcome.local_batch for outcome in outcomes):
         worlds = "".join(f"{number:>8,}" for number in gpus)
         title = f"{batch} samples per GPU; GPUs:"
         lines.append(f"{title:<{width + 2}}{worlds}  KB/step  plan ms")
         for method in dict.fromkeys(outcome.method for outcome in outcomes):
-            row = [outcome for outcome in outcomes if (outcome.batch, outcome.method) == (batch, method)]
-            cells = "".join(f"{outcome.efficiency:>8.4f}" for outcome in row)
+            row = [outcome for outcome in outcomes if (outcome.local_batch, outcome.method) == (batch, method)]
+            cells = "".join(f"{outcome.load_efficiency:>8.4f}" for outcome in row)
             kilobytes, plan_ms = row[-1].bytes_per_rank_per_step / 1e3, row[-1].plan_ms_per_step
             lines.append(f"  {method:<{width}}{cells}{kilobytes:>9,.0f}{plan_ms:>9.2f}")
     return [*lines, "efficiency = mean load / largest load of a step, mean over steps"]

@@ -33,7 +33,7 @@ MISSED = "missed the target"
 NO_LOG = "no log"
 """The status of a file that isn't a log."""
 LISTED = (
-    "run", "system", "seed", "status", "time_to_train_s", "best_accuracy", "samples_per_s", "commit", "verdict",
+    "log", "system", "seed", "status", "time_to_train_s", "best_accuracy", "samples_per_s", "commit", "verdict",
 )  # fmt: skip
 """The fields of a row."""
 
@@ -88,7 +88,7 @@ def listed(log: Path, ruleset: str | None) -> dict[str, Any]:
         run_status = "success" if reached_target(log, facts, judged) else MISSED
     commit = read_json(log, "run.json").get("commit")
     return {
-        "run": str(log),
+        "log": str(log),
         "system": system_name(log, facts),
         "seed": facts.seed if isinstance(facts.seed, int) else None,
         "status": run_status,
@@ -148,5 +148,5 @@ def arranged(rows: Sequence[dict[str, Any]], column: str) -> list[dict[str, Any]
 def list_text(rows: Sequence[dict[str, Any]]) -> str:
     """Return rows as a table for a terminal."""
     header = [COLUMNS[field].heading for field in LISTED]
-    lines = [[row["run"], *cells(row, LISTED[1:])] for row in rows]  # paths are never shortened
+    lines = [[shown_path(Path(row["log"])), *cells(row, LISTED[1:])] for row in rows]  # paths are never shortened
     return "\n".join(aligned(header, lines, left=len(header)))

@@ -28,7 +28,7 @@ class Column:
 
 
 COLUMNS = {
-    "run": Column("run", "{}"),
+    "log": Column("log", "{}"),
     "system": Column("system", "{}"),
     "seed": Column("seed", "{}"),
     "status": Column("status", "{}"),

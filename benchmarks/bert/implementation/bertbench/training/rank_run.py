@@ -148,7 +148,6 @@ def outcome(files: ResultFiles) -> dict[str, object]:
         "status": facts.status,
         **({"not_a_result": facts.not_a_result} if facts.not_a_result else {}),
         "seed": facts.seed,
-        "accuracy": facts.best_accuracy,  # this name is older than the one in `report --json`
         "best_accuracy": facts.best_accuracy,
         "samples": facts.samples,
         "time_to_train_s": facts.time_to_train_s,
