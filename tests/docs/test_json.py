@@ -36,8 +36,6 @@ ANSWERS = {
     "data verify": ["data verify data"],
     "data shuffle": ["data shuffle data --seed 1 --shards 2 --out shuffled"],
     "data show": ["data show data"],
-    "data export": ["data export data --layout varlength --out exported"],
-    "data export --size-only": ["data export data --layout tfrecord --size-only"],
     "finetune squad --score": ["finetune squad --dev tests/finetune/questions.json --score predictions.json"],
     "report": [f"report {RESULT}", "report smoke.txt"],
     "report --list": [f"report --list {RESULT}", "report --list smoke.txt"],

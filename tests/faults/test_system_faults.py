@@ -52,14 +52,17 @@ def require_named(cases: list[Case], folder: Path, **environment: str) -> None:
 
 
 def test_no_command_needs_a_file_lock(copied: Path, text: Path, tmp_path: Path) -> None:
-    system, exported = str(copied.parent / "tiny.json"), tmp_path / "exported"
+    system = str(copied.parent / "tiny.json")
+    samples = published.write_hdf5(tmp_path / "part.hdf5", published.fixed_fields())
     commands = (
         ["data", "prepare", "--system", system, "--text", str(text), "--out", str(tmp_path / "made")],
         ["data", "verify", str(tmp_path / "made"), "--against", str(copied)],
-        ["data", "export", str(copied), "--layout", "varlength", "--out", str(exported)],
-        ["data", "prepare", "--from-hdf5", str(exported), "--vocab-size", "97", "--out", str(tmp_path / "converted")],
+        [
+            "data", "prepare", "--from-hdf5", str(samples), "--vocab-size", "97",
+            "--out", str(tmp_path / "converted"),
+        ],
         ["data", "shuffle", str(copied), "--seed", "3", "--shards", "2", "--out", str(tmp_path / "shuffled")],
-    )
+    )  # fmt: skip
     for ended in called([Case(words, "flock", "", errno.ENOLCK) for words in commands], tmp_path):
         assert ended.code == 0, ended.text
 

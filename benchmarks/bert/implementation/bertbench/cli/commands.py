@@ -71,8 +71,6 @@ GROUPS: dict[str, tuple[Command, ...]] = {
                 data.add_shuffle_arguments, data.shuffle),
         Command("data show", "print a dataset's size and a histogram of its lengths",
                 data.add_show_arguments, data.show),
-        Command("data export", "convert a dataset to a published layout",
-                data.add_export_arguments, data.export),
         Command("checkpoint import", "convert a published checkpoint to a weights file",
                 checkpoints.add_import_arguments, checkpoints.import_checkpoint),
         Command("checkpoint show", "list a checkpoint's tensors",

@@ -1,4 +1,4 @@
-"""Commands about datasets: make them from text or published samples, check, shuffle, describe and export them."""
+"""Commands about datasets: make them from text or published samples, check, shuffle and describe them."""
 
 import argparse
 from collections.abc import Callable
@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bertbench.cli.arguments import (
-    add_flag,
     add_number,
     add_path,
     add_system_arguments,
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from bertbench.common.progress import Progress
     from bertbench.config import System
     from bertbench.data.formats.convert import Format
-    from bertbench.data.store.dataset import Dataset
     from bertbench.data.store.manifest import Manifest
     from bertbench.data.text.prepare import TextRecipe
 
@@ -277,56 +275,3 @@ def show(arguments: argparse.Namespace) -> int:
     summary = summarize(arguments.folder)
     emit(arguments.json, summary, drawn(summary))
     return 0
-
-
-def add_export_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the dataset, the layout and the folder to write."""
-    from bertbench.data.formats.export import LAYOUTS
-
-    add_path(parser, "folder", "DIR", "dataset to read")
-    parser.add_argument("--layout", required=True, choices=list(LAYOUTS), help="layout to write (docs/formats.md)")
-    target = parser.add_mutually_exclusive_group(required=True)
-    add_path(target, "--out", "DIR", "folder to make")
-    add_flag(target, "--size-only", "with --layout tfrecord: print the sizes of the files, without writing them")
-    parser.add_argument("--split", choices=["train", "eval"], default="train", help="split to write (default train)")
-
-
-def export(arguments: argparse.Namespace) -> int:
-    """Write HDF5 files, or print TFRecords' sizes. Return 1 if one differs from MLCommons' published size."""
-    from bertbench.common.progress import Progress
-    from bertbench.data.formats.export import export_hdf5
-    from bertbench.data.store.dataset import Dataset
-
-    needs_size_only = arguments.layout == "tfrecord"
-    if arguments.size_only != needs_size_only:
-        raise ConfigError("expected --layout varlength with --out DIR, or --layout tfrecord with --size-only; give one")
-    dataset = Dataset.open(arguments.folder, arguments.split)
-    if arguments.size_only:
-        return _print_sizes(dataset, arguments.json)
-    with Progress() as progress:
-        files = export_hdf5(dataset, arguments.out, progress)
-        progress.message(f"wrote {arguments.out}: {len(dataset):,} samples in {files:,} files")
-    emit(arguments.json, {"path": str(arguments.out), "files": files, "samples": len(dataset)})
-    return 0
-
-
-def _print_sizes(dataset: "Dataset", as_json: str) -> int:
-    """Print the sizes of a dataset's TFRecords, and compare them with those that MLCommons publishes."""
-    from bertbench.common.progress import Progress
-    from bertbench.data.formats.export import tfrecords
-    from bertbench.data.mlcommons.reference_tfrecords import published_bytes, size_differences
-    from bertbench.data.store.manifest import Manifest
-
-    with Progress() as progress:
-        files = tfrecords(dataset, progress)
-    published = published_bytes(Manifest.read(dataset.folder))
-    problems = size_differences(files, published)
-    total = sum(file.bytes for file in files)
-    lines = []
-    for file in files:
-        as_published = "  as MLCommons publishes" if file.bytes == published.get(file.name) else ""
-        lines.append(f"{file.name}  {file.samples:,} samples  {file.bytes:,} bytes{as_published}")
-    sizes = [{**file._asdict(), "published_bytes": published.get(file.name)} for file in files]
-    emit(as_json, {"files": sizes, "total_bytes": total, "ok": not problems}, *lines, f"total  {total:,} bytes")
-    say(*problems)
-    return 1 if problems else 0
