@@ -34,6 +34,7 @@ ANSWERS = {
     "balance": ["balance --lengths data --gpus 2 --batch 2 --steps 2 --methods none,planned"],
     "data prepare": ["data prepare --system tiny.json --text articles.txt --out data"],
     "data verify": ["data verify data"],
+    "data verify DOWNLOAD": ["data verify results"],
     "data shuffle": ["data shuffle data --seed 1 --shards 2 --out shuffled"],
     "data show": ["data show data"],
     "finetune squad --score": ["finetune squad --dev tests/finetune/questions.json --score predictions.json"],

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from bertbench.data.text.prepare import TextRecipe
 
 _SYSTEM = "cpu_demo"
+_SHOWN = 5  # missing files
 _SHARD_SAMPLES = 1 << 15  # MLPerf's 157 million samples make 4,783 shards, of at most 0.6 GiB of memory each
 _CONVERSION_ONLY = ("vocab_size", "split", "shard_samples")
 _MLPERF_ONLY = ("dupe_factor", "seed", "workers", "select_eval")
@@ -226,20 +227,20 @@ def _is_download(folder: Path) -> bool:
 
 def _verify_download(folder: Path, as_json: str) -> int:
     from bertbench.common.progress import Progress
-    from bertbench.data.mlcommons.check import examine
-    from bertbench.data.mlcommons.download_report import downloads_that_help, report_lines
-    from compliance.read.record import printable
+    from bertbench.data.download import check_download
 
-    shown = printable(str(folder))
     if not folder.is_dir():
-        raise DataError(f"{shown}: found no folder, expected a dataset's folder or the folder of a download")
+        raise DataError(f"{folder}: found no folder, expected a dataset's folder or the folder of a download")
     with Progress() as progress:
-        findings = examine(folder, progress)
-    problems = [finding for finding in findings if finding.problem]
-    downloads = downloads_that_help(folder, problems)
-    content = {"path": shown, "ok": not problems, "files": findings, "downloads": downloads}
-    emit(as_json, content, *report_lines(shown, findings, problems, downloads))
-    return 1 if problems else 0
+        check = check_download(folder, progress)
+    is_ok = not check.missing and not check.wrong
+    lines = [f"{len(check.right)} files right, {len(check.missing)} missing, {len(check.wrong)} wrong"]
+    if check.missing:
+        names = ", ".join(check.missing[:_SHOWN]) + (", ..." if len(check.missing) > _SHOWN else "")
+        lines.append(f"missing: {names}; download them again")
+    lines += [f"wrong: {line}" for line in check.wrong]
+    emit(as_json, {"path": str(folder), "ok": is_ok, **asdict(check)}, *lines)
+    return 0 if is_ok else 1
 
 
 def add_shuffle_arguments(parser: argparse.ArgumentParser) -> None:
