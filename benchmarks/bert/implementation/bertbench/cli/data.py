@@ -186,33 +186,25 @@ def _report_dataset(arguments: argparse.Namespace, progress: "Progress", made: M
 def add_verify_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what to check."""
     add_path(parser, "folder", "DIR", "a dataset, or a folder with MLCommons' files, subfolders included")
-    add_path(parser, "--against", "DIR", "another dataset that must hold the same samples, in any order")
 
 
 def verify(arguments: argparse.Namespace) -> int:
     """Check a dataset, or a download of MLCommons' files: 0 without problems, 1 with one line per problem.
 
-    For a dataset, it recomputes checksums and counts. With --against, it compares the samples with another dataset's.
+    For a dataset, it recomputes checksums and counts.
     """
     from bertbench.common.progress import Progress
-    from bertbench.data.store.verify import differing_splits
     from bertbench.data.store.verify import verify as verified
 
-    if arguments.against is None and _is_download(arguments.folder):
+    if _is_download(arguments.folder):
         return _verify_download(arguments.folder, arguments.json)
     with Progress() as progress:
-        checked = verified(arguments.folder, progress)
-        problems = list(checked.problems)
-        if arguments.against is not None:
-            problems += differing_splits(
-                arguments.folder, checked, arguments.against, verified(arguments.against, progress)
-            )
-    splits = {name: {"samples": split.samples, "digest": str(split)} for name, split in checked.multisets.items()}
+        problems, counts = verified(arguments.folder, progress)
+    splits = {name: asdict(split) for name, split in counts.items()}
     content = {"path": str(arguments.folder), "ok": not problems, "problems": problems, "splits": splits}
-    counts = [f"{split.samples:,} {name} samples" for name, split in checked.multisets.items()]
-    same = [f"the same as in {arguments.against}"] if arguments.against else []
-    text = ", ".join((*counts, "all valid and as the manifest says", *same))
-    emit(arguments.json, content, "" if problems else f"{arguments.folder}: {text}")
+    samples = ", ".join(f"{split.samples:,} {name} samples" for name, split in counts.items())
+    whole = f"{arguments.folder}: {samples}, all valid and as the manifest says"
+    emit(arguments.json, content, "" if problems else whole)
     say(*problems)
     return 1 if problems else 0
 
