@@ -57,7 +57,6 @@ ELSEWHERE = {
     "evaluate": "tests/checkpoint",
     "fill-mask": "tests/finetune",
     "finetune squad": "tests/finetune",
-    "rcp": "tests/report/test_reference.py",
     "track": "tests/report/test_trackers.py",
     "package": "tests/results/test_build.py",
 }

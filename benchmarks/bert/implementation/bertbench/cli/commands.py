@@ -109,8 +109,6 @@ GROUPS: dict[str, tuple[Command, ...]] = {
     "submit": (
         Command("judge", "check logs against MLPerf's rules (also: python -m compliance)",
                 submitting.add_judge_arguments, submitting.judge, reads_words=True),
-        Command("rcp", "make a reference convergence point, or compare runs with one",
-                submitting.add_rcp_arguments, submitting.rcp),
         Command("package", "build a submission package",
                 submitting.add_package_arguments, submitting.package),
     ),
