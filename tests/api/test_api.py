@@ -93,7 +93,7 @@ MISTAKES = {
         "cpu_demo", {"schedule.max_steps": 0}
     ),
     "plan cpu_demo --rank 2": lambda: bertbench.plan_rank(bertbench.load_system("cpu_demo"), 2),
-    "rcp --out x no/such/log": lambda: bertbench.read_run("no/such/log"),
+    "report no/such/log": lambda: bertbench.read_run("no/such/log"),
     "train cpu_demo --set data.path=none": lambda: bertbench.run_training(
         bertbench.load_system("cpu_demo", {"data.path": "none", "launch.ranks_per_node": 1})
     ),

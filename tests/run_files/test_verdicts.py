@@ -114,7 +114,7 @@ def test_a_file_that_is_not_a_log_is_reported_as_such(
     shown = printed("report", runs)
     assert f"{log}: not a log: found {cause}" in shown
     assert re.search(r"^result_4 +no log ", shown, re.MULTILINE)
-    for command in (("report",), ("compare", runs), ("rcp", "--out", runs / "x.json")):
+    for command in (("report",), ("compare", runs)):
         complaint = printed(*command, log, code=2)
         assert f"{log}: found {cause}" in complaint
     if content:  # a run that has just begun has an empty log

@@ -26,7 +26,7 @@ def add_import_arguments(parser: argparse.ArgumentParser) -> None:
     origin = parser.add_mutually_exclusive_group(required=True)
     add_path(
         origin, "--from-tf", "PREFIX",
-        "TensorFlow 1 or 2 checkpoint, for example model.ckpt-28252 for its .index and .data files",
+        "TensorFlow 1 checkpoint, for example model.ckpt-28252 for its .index and .data files",
     )  # fmt: skip
     add_path(
         origin, "--from-hf", "DIR",

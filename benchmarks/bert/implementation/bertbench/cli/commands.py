@@ -71,8 +71,6 @@ GROUPS: dict[str, tuple[Command, ...]] = {
                 data.add_shuffle_arguments, data.shuffle),
         Command("data show", "print a dataset's size and a histogram of its lengths",
                 data.add_show_arguments, data.show),
-        Command("data export", "convert a dataset to a published layout",
-                data.add_export_arguments, data.export),
         Command("checkpoint import", "convert a published checkpoint to a weights file",
                 checkpoints.add_import_arguments, checkpoints.import_checkpoint),
         Command("checkpoint show", "list a checkpoint's tensors",
@@ -111,8 +109,6 @@ GROUPS: dict[str, tuple[Command, ...]] = {
     "submit": (
         Command("judge", "check logs against MLPerf's rules (also: python -m compliance)",
                 submitting.add_judge_arguments, submitting.judge, reads_words=True),
-        Command("rcp", "make a reference convergence point, or compare runs with one",
-                submitting.add_rcp_arguments, submitting.rcp),
         Command("package", "build a submission package",
                 submitting.add_package_arguments, submitting.package),
     ),
