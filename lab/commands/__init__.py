@@ -8,7 +8,6 @@ from bertbench.cli.commands import Command
 
 _BENCHES = {
     "step": "compare the speed of a training step with that of transformers' BERT",
-    "ideas": "compare each optimization of a CPU's step with plain torch code",
     "time-to-target": "compare the time to the target with that of Hugging Face's Trainer",
     "loader": "compare the loader's speed with that of Hugging Face datasets",
     "assignment": "measure the speed-up of assigning samples to ranks by cost",
