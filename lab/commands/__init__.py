@@ -21,7 +21,6 @@ _BENCHES = {
     "overlap": "measure how much communication overlaps with the backward pass",
     "links": "compare methods of training over slow links",
     "exchange": "compare ways to combine gradients: all-reduces, parameter servers, gossip",
-    "parallel": "compare the speed of parallel layouts",
     "pipeline": "compare pipeline schedules at equal work",
     "squad": "fine-tune on questions in several layouts, and compare speed, scores and goodput",
 }
