@@ -25,22 +25,14 @@ _BENCHES = {
     "squad": "fine-tune on questions in several layouts, and compare speed, scores and goodput",
 }
 _STUDIES = {
-    "batch": "compare batch sizes and learning-rate scaling rules, by samples and steps to the target",
-    "buckets": "compare numbers of buckets and thresholds of bucket clipping",
-    "compression": "compare compressed gradients by samples to the target",
-    "optimizer": "compare optimizers by samples and seconds to the target",
+    "study": "compare configurations by samples to the target, over many seeds",
+    "paper": "check the paper's claims one by one",
 }
-"""Each command runs lab/commands/study.py with the definition of its name."""
 _FORMATS = {
     "fp8": "compare products in fp8 with bf16 by samples to the target",
     "residual": "compare hidden states in bf16 with fp32 by samples to the target",
 }
 """Each command runs lab/bench/number_formats.py with the comparison of its name."""
-_OTHER_STUDIES = {
-    "clip": "compare clip modes by samples to the target",
-    "paper": "check the paper's claims one by one",
-}
-"""Each command has its own module."""
 
 
 def _command(name: str, text: str, module: str, study: str | None = None) -> Command:
@@ -66,7 +58,6 @@ def _command(name: str, text: str, module: str, study: str | None = None) -> Com
 
 COMMANDS = (
     *(_command(name, text, f"lab.bench.{name.replace('-', '_')}") for name, text in _BENCHES.items()),
-    *(_command(name, text, "lab.commands.study", study=name) for name, text in _STUDIES.items()),
+    *(_command(name, text, f"lab.commands.{name}") for name, text in _STUDIES.items()),
     *(_command(name, text, "lab.bench.number_formats", study=name) for name, text in _FORMATS.items()),
-    *(_command(name, text, f"lab.commands.{name}") for name, text in _OTHER_STUDIES.items()),
 )
