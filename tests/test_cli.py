@@ -88,7 +88,7 @@ def test_the_help_of_launch_hides_what_only_run_sub_gives(capsys: Captured) -> N
 def test_no_command_of_the_laboratory_is_called_as_one_of_the_product() -> None:
     ours = {word for command in COMMANDS for word in command.words} - {"squad"}  # `lab squad` runs `finetune squad`
     laboratory = [command.words[1] for command in callable_by(["lab"]) if command.words[0] == "lab"]
-    assert len(laboratory) > 15
+    assert len(laboratory) > 10
     for place, name in enumerate(laboratory):
         for other in (*ours, *laboratory[:place]):
             assert difflib.SequenceMatcher(None, name, other).ratio() < 0.85, (name, other)
@@ -321,7 +321,7 @@ def test_judge_is_the_judge_by_another_door(tmp_path: Path, more: list[str], cap
 COMPLETED = {
     "bertbench fin": ["finetune"],
     "bertbench la": ["launch"],
-    "bertbench lab opt": ["optimizer"],
+    "bertbench lab over": ["overlap"],
     "bertbench plan --str": ["--strict"],
     "bertbench train dgxh": ["dgxh200_n1"],
     "bertbench launch --on-": ["--on-bad-sample"],

@@ -77,10 +77,10 @@ PARTS = (
     ),
     PaperPart("ablation", "How many seconds does each method save on 1,024 A100s at batch 16,384?", "lab ablation"),
     PaperPart("overlap", "How much communication is hidden, by clip mode and bandwidth?", "lab overlap"),
-    PaperPart("buckets", "Why divide the threshold by the root of the number of buckets?", "lab buckets", True),
+    PaperPart("buckets", "Why divide the threshold by the root of the number of buckets?", "lab study buckets", True),
     PaperPart(
         "clip", "Does clipping before the all-reduce need fewer samples, and does clipping by bucket keep that gain?",
-        "lab clip --ranks 2,16,64", True,
+        "lab study clip", True,
     ),
 )  # fmt: skip
 """In running order: first the parts that take minutes, last the one that takes an hour. `corpus_data` makes the data

@@ -39,8 +39,7 @@ COMMANDS = {
     "lab overlap": "lab overlap --rounds 99",
     "lab links": "lab links --system {tiny}",
     "lab links, far": "lab links --system {tiny} --latency-ms 3",
-    "lab compression": "lab compression --out {out}/compression",
-    "lab parallel": "lab parallel --steps 999",
+    "lab study": "lab study compression --out {out}/compression",
     "lab paper": "lab paper --out {out}/paper",
     "gpu_check": "--only trainer --out {out}/gpu",
 }
@@ -142,7 +141,7 @@ def test_a_command_that_is_stopped_leaves_nothing_behind(
     folder, text, vocab = tmp_path / "folder", tmp_path / "text", vocabulary_of_words(tmp_path / "vocab.txt")
     folder.mkdir()
     text.write_text(tiny_text(Random(9), articles=1000) * (400 if name == "data prepare" else 0))
-    needs_data = name in ("lab time-to-target", "lab compression", "lab parallel", "lab paper")
+    needs_data = name in ("lab time-to-target", "lab study", "lab paper")
     data = {"DATADIR": str(request.getfixturevalue("datasets"))} if needs_data else {}
     program = [sys.executable, "-m", "lab.bench.gpu_check"] if name == "gpu_check" else BERTBENCH
     port = str(20_000 + os.getpid() % 10_000)
