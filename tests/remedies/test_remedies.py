@@ -139,10 +139,7 @@ def test_a_system_with_a_recipe_is_prepared_by_the_command_that_a_run_suggests(
 
 
 @pytest.mark.parametrize("command", ["train", "preflight"])
-def test_a_system_of_several_nodes_is_sent_to_commands_that_take_it(
-    printed: Printed, monkeypatch: pytest.MonkeyPatch, command: str
-) -> None:
-    monkeypatch.setenv("CONT", "registry.example.org/bertbench:1")  # kubernetes asks for it
+def test_a_system_of_several_nodes_is_sent_to_commands_that_take_it(printed: Printed, command: str) -> None:
     said = printed(command, "dgxa100_n8", code=2)
     suggested = commands_in(said)
     assert suggested

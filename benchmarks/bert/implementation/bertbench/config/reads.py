@@ -303,7 +303,6 @@ DECLARATIONS: dict[str, Declaration] = {
     },
     "run_training": {**_TRAIN, **_IN_PROCESS},
     "launch --on slurm": {**_TRAIN, **_BY_A_SCHEDULER},
-    "launch --on kubernetes": {**_TRAIN, **_BY_A_SCHEDULER},
     "finetune squad": _FINETUNE,
     "evaluate": _EVALUATE,
     "estimate": _ESTIMATE,

@@ -96,8 +96,7 @@ class Launch(Section):
     """Bind each rank to its own cores: those near its GPU, or its part of the CPU. Linux only. Leave it off where a
     launcher already binds ranks."""
     walltime_minutes: Count = 60
-    """Minutes that Slurm or Kubernetes grants a run, including its initialisation. `estimate` forecasts how long a run
-    takes."""
+    """Minutes that Slurm grants a run, including its initialisation. `estimate` forecasts how long a run takes."""
     max_restarts: NonNegativeInt = 0
     """How many times all ranks are restarted from the last snapshot after one dies (docs/reliability.md). Set it for
     runs that take hours, together with `checkpoint.every_steps`."""

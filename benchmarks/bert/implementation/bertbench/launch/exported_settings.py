@@ -49,18 +49,11 @@ class ExportedSettings:
         self._agreeing: list[Exported] = []
         """Variables with the values that the system has."""
 
-    def read(self, place: str, counts_packed_rows: bool) -> None:
-        """Read the variables of SETTINGS as overrides, for ranks that run in `place`."""
+    def read(self, counts_packed_rows: bool) -> None:
+        """Read the variables of SETTINGS as overrides."""
         for name, setting in SETTINGS.items():
             exported = self._exported.get(name)
-            if exported is None:
-                continue
-            if name == "EVALDIR" and place == "kubernetes":
-                self._exported.problems.append(
-                    f"{exported}: pods can't see a folder of this machine; unset it, put the samples into the volume "
-                    "of DATA_CLAIM, and give --set data.eval_path=FOLDER"
-                )
-            else:
+            if exported is not None:
                 self._setting(exported, setting, counts_packed_rows)
 
     def _setting(self, exported: Exported, setting: VariableSetting, counts_packed_rows: bool) -> None:
