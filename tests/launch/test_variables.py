@@ -159,7 +159,7 @@ REFUSED = {
     "MAX_STEPS=1e3": "MAX_STEPS=1e3: expected a whole number of at least 1",
     "DGXNNODES=many": "DGXNNODES=many: expected a whole number",
     "DGXNNODES=4": "DGXNNODES=4: dgxa100_n8 has 8 nodes; unset it, name another system (`bertbench config list`), or "
-    "adapt this one with `bertbench config scale dgxa100_n8 ",
+    "write one with `bertbench config init --from dgxa100_n8 ",
     "DGXNGPU=4": "DGXNGPU=4: dgxa100_n8 has 8 ranks on each node",
     "WALLTIME=soon": "WALLTIME=soon: expected minutes, or a time as sbatch takes it",
     "WALLTIME=0": "WALLTIME=0: expected a time above 0",

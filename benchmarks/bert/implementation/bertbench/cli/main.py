@@ -157,7 +157,7 @@ class _Parser(argparse.ArgumentParser):
         """Exit and suggest the settings that unknown options mean, if there are any and the command reads them."""
         from bertbench.cli.foreign_options import no_epochs, settings_meant
 
-        writes_file = leaf.prog.endswith(("config init", "config scale"))
+        writes_file = leaf.prog.endswith("config init")
         if "--set" not in leaf._option_string_actions and not writes_file:
             return
         finetunes = leaf.prog.endswith("finetune squad")

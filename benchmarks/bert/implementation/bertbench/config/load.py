@@ -56,7 +56,7 @@ def pre_training_names() -> list[str]:
 
 
 def gpu_models() -> list[str]:
-    """Return the cards whose figures come with the project, which `config init`, `config scale` and `estimate` take."""
+    """Return the cards whose figures come with the project, which `config init` and `estimate` take."""
     return sorted(path.stem.removeprefix("gpu_").replace("_", "-") for path in (SYSTEMS / "base").glob("gpu_*.json"))
 
 

@@ -318,6 +318,5 @@ DECLARATIONS: dict[str, Declaration] = {
     "plan": _DESCRIBES,
     "preflight": _DESCRIBES,
     "config show": _DESCRIBES,
-    "config export": _DESCRIBES,
 }  # fmt: skip
 """The declarations by command; a mode that reads less is named with its option. run_training is a Python function."""

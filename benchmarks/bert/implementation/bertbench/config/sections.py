@@ -32,8 +32,8 @@ class Hardware(Section):
     system_name: str
     """Name of the machine, as a table of results shows it."""
     number_of_nodes: Count
-    """Number of machines in the run. Change it with the size of your allocation; `config scale` adapts the batch, too.
-    """
+    """Number of machines in the run. Change it with the size of your allocation; `config init` writes a file for
+    another size."""
     host_processors_per_node: str = ""
     host_processor_model_name: str = ""
     host_processor_core_count: str = ""

@@ -100,7 +100,7 @@ def _checked_options(options: list[str]) -> list[str]:
         if name in _SYSTEM_DECIDES:
             raise ConfigError(
                 f"{option} after --: the system decides nodes and ranks; leave it out, name another system, or write "
-                "one with `bertbench config scale`"
+                "one with `bertbench config init`"
             )
         if name in _LAUNCH_DECIDES:
             raise ConfigError(f"{option} after --: the job needs its own script and variables; leave it out")
