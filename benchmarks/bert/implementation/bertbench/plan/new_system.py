@@ -141,7 +141,7 @@ def new_system(path: Path, nodes: int, gpus: NodeGpus, memory_gb: float | None, 
         notes.append(f"memory: each GPU takes {at_a_time}, which fit {capacity:g} GB: a step has {system.parts} parts")
     if "precision" in content:
         notes.append("precision: fp16 with a loss scale, because this GPU has no bf16")
-    notes.append(f"batch {system.global_batch_size}, {system.hardware.division} division: {system.source}")
+    notes.append(f"batch {system.global_batch_size}, {system.hardware.division} division: as {origin.name} has")
     return NewSystem(content, system, notes)
 
 
