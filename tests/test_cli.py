@@ -65,7 +65,7 @@ def test_the_help_fits_one_screen(capsys: Captured) -> None:
     assert max(map(len, lines)) <= 80
 
 
-@pytest.mark.parametrize("words", [["plan"], ["config", "scale"], ["data"], []])
+@pytest.mark.parametrize("words", [["plan"], ["config", "show"], ["data"], []])
 def test_help_of_a_command_is_its_help(words: list[str], capsys: Captured) -> None:
     shown = []
     for line in (["help", *words], [*words, "--help"]):

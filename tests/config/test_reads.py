@@ -134,7 +134,6 @@ REFUSED_COMMANDS = {
     "train {} --smoke --set evaluation.interval_samples=99": "evaluates once, after its last step; a whole run honours",
     "train {} --profile --set checkpoint.every_steps=2": "train --profile doesn't read checkpoint.every_steps; it",
     "train {} --allow-config-change": "--allow-config-change is for a run that resumes; give --resume too",
-    "launch {} --kind jobset --dry-run": "--kind jobset: is for --on kubernetes; add that, or leave --kind out",
     "launch {} --reason why --dry-run": "--reason: is the cause that --close writes; add --close LOG",
     "launch {} --on slurm --dry-run --set launch.port=1234": "MASTER_PORT in the job's environment sets another",
     "evaluate {} --set precision.residual=bf16 --set precision.compute=bf16": "keeps hidden states in fp32",

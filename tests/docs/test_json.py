@@ -25,7 +25,6 @@ RESULT = "results/cpu_demo/bert/result_0.txt"
 ANSWERS = {
     "config list": ["config list"],
     "config init": ["config init --nodes 1 --gpus 8 --gpu-model a100-sxm"],
-    "config scale": ["config scale cpu_demo --gpus 1"],
     "env": ["env"],
     "estimate": ["estimate dgxa100_n1"],
     "estimate --layouts": ["estimate bert10b_n128 --layouts"],
@@ -48,7 +47,6 @@ ANSWERS = {
 """Commands whose answers have the fields of a section of the page."""
 ELSEWHERE = {
     "config show": "a document of its own form",
-    "config export": "a document of its own form",
     "config schema": "a document of its own form",
     "checkpoint import": "tests/checkpoint",
     "checkpoint show": "tests/checkpoint",

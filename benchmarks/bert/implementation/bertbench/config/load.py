@@ -47,11 +47,16 @@ def system_names() -> list[str]:
 
 def pre_training_names() -> list[str]:
     """Return the names of the project's systems that `train` takes; the others are for fine-tuning."""
-    return [name for name in system_names() if "schedule" in json.loads(whole_file(name))]
+    names = []
+    for name in system_names():
+        path = SYSTEMS / f"{name}.json"
+        if "schedule" in _merged(path, _read(path), (), {}):
+            names.append(name)
+    return names
 
 
 def gpu_models() -> list[str]:
-    """Return the cards whose figures come with the project, which `config init`, `config scale` and `estimate` take."""
+    """Return the cards whose figures come with the project, which `config init` and `estimate` take."""
     return sorted(path.stem.removeprefix("gpu_").replace("_", "-") for path in (SYSTEMS / "base").glob("gpu_*.json"))
 
 
@@ -119,20 +124,6 @@ def system_from(
     return scaled_to_its_batch(system).from_origins(None if is_shipped else str(path), by_hand, stated)
 
 
-def whole_file(name_or_path: str) -> str:
-    """Return a system file with what it extends merged in: JSON that needs no other file.
-
-    Raises ConfigError as `load_system` does.
-    """
-    path = _find(name_or_path)
-    return json.dumps(_merged(path, _read(path), (), {}), indent=2) + "\n"
-
-
-def is_path(name_or_path: str) -> bool:
-    """Return whether a file is meant, not one of the systems that come with the project."""
-    return name_or_path.endswith(".json")
-
-
 def schema() -> str:
     """Return the JSON schema of system files, as in schema.json: editors complete and check with it."""
     content = System.model_json_schema()
@@ -152,7 +143,7 @@ def schema() -> str:
 
 
 def _find(name_or_path: str) -> Path:
-    if is_path(name_or_path):
+    if name_or_path.endswith(".json"):
         return Path(name_or_path)
     path = SYSTEMS / f"{name_or_path}.json"
     if name_or_path not in system_names():

@@ -303,7 +303,6 @@ DECLARATIONS: dict[str, Declaration] = {
     },
     "run_training": {**_TRAIN, **_IN_PROCESS},
     "launch --on slurm": {**_TRAIN, **_BY_A_SCHEDULER},
-    "launch --on kubernetes": {**_TRAIN, **_BY_A_SCHEDULER},
     "finetune squad": _FINETUNE,
     "evaluate": _EVALUATE,
     "estimate": _ESTIMATE,
@@ -319,6 +318,5 @@ DECLARATIONS: dict[str, Declaration] = {
     "plan": _DESCRIBES,
     "preflight": _DESCRIBES,
     "config show": _DESCRIBES,
-    "config export": _DESCRIBES,
 }  # fmt: skip
 """The declarations by command; a mode that reads less is named with its option. run_training is a Python function."""

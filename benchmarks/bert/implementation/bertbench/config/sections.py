@@ -32,8 +32,8 @@ class Hardware(Section):
     system_name: str
     """Name of the machine, as a table of results shows it."""
     number_of_nodes: Count
-    """Number of machines in the run. Change it with the size of your allocation; `config scale` adapts the batch, too.
-    """
+    """Number of machines in the run. Change it with the size of your allocation; `config init` writes a file for
+    another size."""
     host_processors_per_node: str = ""
     host_processor_model_name: str = ""
     host_processor_core_count: str = ""
@@ -96,8 +96,7 @@ class Launch(Section):
     """Bind each rank to its own cores: those near its GPU, or its part of the CPU. Linux only. Leave it off where a
     launcher already binds ranks."""
     walltime_minutes: Count = 60
-    """Minutes that Slurm or Kubernetes grants a run, including its initialisation. `estimate` forecasts how long a run
-    takes."""
+    """Minutes that Slurm grants a run, including its initialisation. `estimate` forecasts how long a run takes."""
     max_restarts: NonNegativeInt = 0
     """How many times all ranks are restarted from the last snapshot after one dies (docs/reliability.md). Set it for
     runs that take hours, together with `checkpoint.every_steps`."""

@@ -259,10 +259,7 @@ def check_startable(system: System, elsewhere: str = "") -> None:
     nodes = system.hardware.number_of_nodes
     if nodes > 1:
         launch = f"bertbench launch {shlex.quote(system.argument)}"
-        elsewhere = elsewhere or (
-            f"start it with `{launch} --on slurm` or `{launch} --on kubernetes`; or by hand with the lines that "
-            "--dry-run prints"
-        )
+        elsewhere = elsewhere or f"start it with `{launch} --on slurm`, or by hand with the lines that --dry-run prints"
         raise ConfigError(f"{system.name} has {nodes} nodes, but this is one; {elsewhere}")
     try:
         hardware_differences(system.hardware)  # raises if GPUs are missing; each node warns about the rest later
