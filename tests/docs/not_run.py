@@ -40,7 +40,6 @@ NOT_RUN = {
         "./run_and_time.sh cpu_demo",
         "bertbench train cpu_parallel",
         "bertbench train cpu_demo --metrics-port 9100",
-        "bertbench train cpu_demo --set power.measure=true",
         "bertbench train cpu_demo --track *",
     ),
     "reads the reader's own run; tests/test_cli.py judges and reports others": (

@@ -26,7 +26,7 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="reads /proc to find the ranks"),
 ]
 SEED = 5
-_APART = ("cache_clear", "resumed", "startup")  # a run that goes on doesn't measure its start
+_APART = ("cache_clear", "resumed", "startup", "energy")  # a run that goes on measures neither its start nor its energy
 _RATES = ("tflops_per_device", "mfu")  # computed from a step's time
 
 
