@@ -176,7 +176,7 @@ def _add_sums(folder: Path, files: Sequence[ListedFile], checked: Sequence[Check
             result.md5 = digest.hexdigest()
         except OSError as error:
             result.detail = system_reason(error)
-            result.remedy = remedy(error, "")
+            result.remedy = remedy(error)
 
 
 def _of_published(file: CheckedFile, twin: str | None, right: str | None) -> FileVerdict:
