@@ -2,7 +2,8 @@
 
 A rank that is left over keeps its GPU's memory and its port, which makes the next run fail. No handler runs after
 SIGKILL, by which Slurm ends commands, and the kernel when memory runs out. So each child asks the kernel for a signal
-at its parent's death. The kernel forgets the request at a fork, so each generation asks for itself.
+at its parent's death. The kernel forgets the request at a fork, so each generation asks for itself. A process of ours
+asks when its imports are done; if its parent has ended by then, it ends, too.
 
 Not covered are children of other programs, such as g++ and torch's compile workers: after SIGKILL, they end with what
 they are compiling. Temporary files are removed only by commands that end in another way.
