@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import pynvml
 
+from bertbench.common.children import dying_with_us
 from bertbench.machine.gpus import ask_driver, visible_gpus
 from bertbench.report.rank_processes import children, processor_s
 
@@ -33,7 +34,9 @@ def run_sampled(words: Sequence[str], gpus: int) -> tuple[subprocess.CompletedPr
     """Run a program until it ends; return how it ended, and samples of its processes and of the first `gpus` GPUs."""
     samples = []
     handles = visible_gpus()[:gpus] if gpus else []
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=dying_with_us()
+    ) as process:
         while True:
             try:
                 output, errors = process.communicate(timeout=_EVERY_S)

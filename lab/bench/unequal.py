@@ -17,6 +17,7 @@ from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from bertbench.common.children import dying_with_us
 from bertbench.common.errors import RunError
 from bertbench.common.progress import Progress
 from bertbench.machine.processor import processor
@@ -73,7 +74,7 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> BenchResult:
 def busy_core(core: int) -> Iterator[None]:
     """Keep `core` busy with another program within the context."""
     words = [sys.executable, "-c", _BUSY, str(core)]
-    with subprocess.Popen(words, stdout=subprocess.PIPE) as program:
+    with subprocess.Popen(words, stdout=subprocess.PIPE, preexec_fn=dying_with_us()) as program:
         try:
             assert program.stdout is not None
             program.stdout.readline()

@@ -11,6 +11,7 @@ from itertools import chain
 from multiprocessing import get_context
 from typing import NamedTuple
 
+from bertbench.common.children import die_with_parent
 from bertbench.common.errors import RunError
 from bertbench.config.optimizer import Implementation
 from bertbench.model.options import PrecisionName, ResidualName
@@ -63,7 +64,9 @@ def certificate(
     )
     workers = max(1, (os.cpu_count() or 1) // 2)
     try:
-        with ProcessPoolExecutor(workers, get_context("spawn"), max_tasks_per_child=1) as pool:
+        with ProcessPoolExecutor(
+            workers, get_context("spawn"), initializer=die_with_parent, initargs=(os.getpid(),), max_tasks_per_child=1
+        ) as pool:
             return list(chain.from_iterable(pool.map(count, archs)))
     except Exception as error:  # Inductor, Triton and a worker that dies raise many kinds of errors
         raise RunError(f"{', '.join(archs)}: compiling the kernels failed ({error!r})") from error

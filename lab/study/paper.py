@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertbench.common.atomic import new_file
+from bertbench.common.children import dying_with_us
 from bertbench.common.errors import RunError
 from bertbench.common.progress import Progress
 from bertbench.common.published_results import published_results
@@ -108,7 +109,9 @@ def run_parts(folder: Path, parts: Sequence[PaperPart], progress: Progress) -> d
             words = [sys.executable, "-m", "bertbench", *part.command.split(), "--json"]
             if part.keeps_runs:
                 words += ["--out", str(folder / part.name)]
-            done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=False)  # shows its progress
+            done = subprocess.run(  # shows its progress
+                words, stdout=subprocess.PIPE, text=True, check=False, preexec_fn=dying_with_us()
+            )
             if done.returncode:
                 raise RunError(
                     f"`bertbench {part.command}` ended with code {done.returncode}; see its message above, correct the "

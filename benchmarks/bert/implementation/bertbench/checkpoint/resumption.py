@@ -24,7 +24,7 @@ RESUMED = "resumed"
 """Key of the log's event for a resumption; its value counts resumptions."""
 # Settings that may differ without --allow-config-change: names, how ranks are started, and how they divide the model.
 # Whether the number of ranks may differ depends on data.balance (balance/plan.py).
-_FREE = ("name", "description", "source", "checkpoint", "parallel", "power")
+_FREE = ("name", "description", "source", "checkpoint", "parallel")
 _FREE_LAUNCH = (
     "ranks_per_node", "port", "clear_caches", "timeout_s", "stall_timeout_s", "progress_timeout_s", "bind_cores",
     "walltime_minutes", "max_restarts", "rank_speeds", "rebalance_every_steps",

@@ -109,20 +109,6 @@ class Launch(Section):
     a run, as on shared machines."""
 
 
-class Power(Section):
-    """Measurement of a run's energy while it trains (docs/running.md)."""
-
-    measure: bool = False
-    """Sample RAPL, NVML and IPMI on every node that has them. Set it to report energy."""
-    hz: Annotated[float, Field(ge=1, le=100)] = 2.0
-    """Readings per second; MLPerf asks for at least one. Raise it for runs that take only seconds."""
-    conversion_efficiency: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Efficiency of the power supply. Readings are multiplied by it; set it where the meter is on the AC side."""
-    interconnect_watts: NonNegativeFloat | None = None
-    """Largest power of the interconnect that the run uses, in watts. Set it for a submission with power; MLPerf allows
-    an estimate."""
-
-
 class Model(Section):
     """Sizes of BERT."""
 

@@ -22,7 +22,6 @@ from bertbench.config.sections import (
     Launch,
     Loss,
     Model,
-    Power,
     Precision,
     Schedule,
 )
@@ -58,7 +57,6 @@ class Settings(Section):
     or by the ratio itself (`linear`)."""
     hardware: Hardware
     launch: Launch
-    power: Power = Power()
     model: Model
     data: Data
     loss: Loss = Loss()

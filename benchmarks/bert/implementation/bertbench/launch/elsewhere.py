@@ -1,12 +1,14 @@
 """Start a job with another launcher: choose its commands, and print them for a shell or run the first one."""
 
+import os
 import shlex
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass, field
 from typing import Literal
 
-from bertbench.common.children import outside
+from bertbench.common.children import dying_with_us
 from bertbench.common.errors import ConfigError
 from bertbench.common.terminal import shell_word
 from bertbench.launch.command_lines import (
@@ -48,8 +50,10 @@ class JobStart:
         """Run the first command and return its exit code. Raises ConfigError if this machine doesn't have it."""
         command = self.commands[0]
         try:
-            environment = {**outside(), **command.variables}
-            done = subprocess.run(command.words, check=False, env=environment)
+            done = subprocess.run(
+                command.words, check=False, env={**os.environ, **command.variables},
+                preexec_fn=dying_with_us(signal.SIGTERM),  # on which docker stops its container
+            )  # fmt: skip
         except FileNotFoundError as error:
             raise ConfigError(
                 f"found no {command.words[0]} on this machine; start this where it is installed, or see --dry-run"

@@ -11,6 +11,7 @@ import subprocess
 from pathlib import Path
 from typing import Literal
 
+from bertbench.common.children import dying_with_us
 from bertbench.common.errors import ConfigError
 
 Starter = Literal["pyxis", "enroot", "apptainer", "charliecloud", "docker"]
@@ -51,7 +52,9 @@ def can_start(starter: Starter) -> bool:
 def _answer(*command: str) -> str:
     """Return what a command prints; empty text if it fails or isn't installed."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_ANSWER_S)
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=True, timeout=_ANSWER_S, preexec_fn=dying_with_us()
+        )
     except (OSError, subprocess.SubprocessError):
         return ""
     return done.stdout.strip()

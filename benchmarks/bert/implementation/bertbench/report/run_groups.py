@@ -13,12 +13,11 @@ from typing import Any
 
 from bertbench.report.pipeline_chart import equal_stages_bubble
 from bertbench.report.scores import RUNS, counted_in_score, mean_of, mlperf_score
-from bertbench.run_files.energy import energy
 from bertbench.run_files.flop_rates import RunFlops, flops_of
 from bertbench.run_files.formats import TRAINING
 from bertbench.run_files.json_files import metric_curve
 from bertbench.run_files.ledger import ledger
-from bertbench.run_files.log_spans import evaluation_s, startup, startup_s
+from bertbench.run_files.log_spans import energy, evaluation_s, startup, startup_s
 from bertbench.run_files.run_settings import (
     RunGroup,
     Runs,
@@ -72,6 +71,7 @@ class RunSummary:
     ledger: dict[str, float] | None
     """The seconds of wall-clock time, across restarts and requeues."""
     energy: dict[str, Any] | None
+    """The joules from run_start to run_stop, and those of each kind of counter: nvml, rapl."""
     load_efficiency: float | None
     tflops_per_device: float | None
     """The model's FLOP/s without padding, over the time of all steps; on a CPU, a device is a rank."""
@@ -221,7 +221,7 @@ def _summary(log: Path, facts: RunFacts, verdict: Verdict) -> RunSummary:
         evaluation_s=evaluating_s,
         startup=startup(facts),
         ledger=_ledger(log),
-        energy=energy(log, facts),
+        energy=energy(facts),
         load_efficiency=mean(efficiencies) if efficiencies else None,
         tflops_per_device=flops.tflops_per_device,
         mfu=flops.mfu,

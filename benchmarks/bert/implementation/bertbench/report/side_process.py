@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from bertbench.common.children import outside
 from bertbench.common.errors import BertbenchError, ConfigError
 from bertbench.report.feed import Feed
 from bertbench.report.followed_run import FollowedRun
@@ -55,7 +54,7 @@ def side_process(track: Sequence[str], port: str | None, log: Path, runs: Path) 
     process can't do its work.
     """
     command = [sys.executable, "-P", "-m", "bertbench.report.side_process", str(log), str(runs), port or "", *track]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=outside())
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin is not None and process.stdout is not None, "both are pipes"
     answered = select.select([process.stdout], [], [], _START_UP_S)[0]
     said = (

@@ -31,7 +31,6 @@ from bertbench.machine.describe import hardware_differences
 from bertbench.machine.gpu_support import check_gpus
 from bertbench.results.files import ResultFiles, reserve_number
 from bertbench.results.mlperf_log import Run
-from bertbench.results.power import power_sampled
 from bertbench.results.profiling import Profiler
 from bertbench.results.run_progress import RunProgress
 from bertbench.run_files.straggler import straggler_of
@@ -199,7 +198,7 @@ def run_as_rank(
             if resumption:
                 progress.message(f"resumes after step {resumption.meta.step}, from {resumption.path}")
             chosen = TrainOptions(resumption, options.on_bad_sample, startup, profiler, short)
-            with power_sampled(system, world, files), alongside(files) if files else nullcontext():
+            with alongside(files) if files else nullcontext():
                 run = train(system, world, seed, files, progress, chosen)
             if files and short == "profile":
                 progress.message(profiler.write(files.folder))
