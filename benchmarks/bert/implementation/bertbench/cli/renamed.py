@@ -22,10 +22,6 @@ COMMANDS = {
 """New names by old ones."""
 OPTIONS = {
     "show --schema": "config schema",
-    "predict --validate": "lab forecast",
-    "predict --from-kernels": "lab roofline",
-    "estimate --validate": "lab forecast",
-    "estimate --from-kernels": "lab roofline",
     "estimate --gpu": "estimate --gpu-model",
     "config init --gpu": "config init --gpu-model",
     "config scale --gpu": "config scale --gpu-model",
