@@ -31,6 +31,6 @@ export EVAL_ITER_SAMPLES=325000
 unset MAX_SAMPLES_TERMINATION
 
 # Minutes for a run, and for the job; export NEXP before you source this file. Computed, not measured:
-# 2 x 0.4, the most that `bertbench estimate` expects, plus 10 for initialisation, rounded up to a multiple of 5.
+# 2 x 0.4, as `bertbench estimate` expects, plus 10 for initialisation, rounded up to a multiple of 5.
 export WALLTIME_MINUTES=15
 export WALLTIME=$((${NEXP:-1} * WALLTIME_MINUTES + 5))

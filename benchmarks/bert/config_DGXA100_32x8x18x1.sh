@@ -31,6 +31,6 @@ export EVAL_ITER_SAMPLES=200000
 export MAX_SAMPLES_TERMINATION=4500000
 
 # Minutes for a run, and for the job; export NEXP before you source this file. Computed, not measured:
-# 2 x 1.4, the most that `bertbench estimate` expects, plus 10 for initialisation, rounded up to a multiple of 5.
+# 2 x 1.6, as `bertbench estimate` expects, plus 10 for initialisation, rounded up to a multiple of 5.
 export WALLTIME_MINUTES=15
 export WALLTIME=$((${NEXP:-1} * WALLTIME_MINUTES + 5))

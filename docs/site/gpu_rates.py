@@ -2,7 +2,7 @@
 
 from bertbench.common.published_results import PublishedResult, published_results
 from bertbench.machine.gpu_peaks import DENSE_TFLOPS, gpu_kind
-from bertbench.plan.load_efficiency import flops_per_sample
+from bertbench.plan.estimate import flops_per_sample
 from docs.site.tables import RESULTS, read, table
 
 _GPU_RESULTS = (

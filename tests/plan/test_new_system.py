@@ -8,7 +8,7 @@ import pytest
 from bertbench.cli.main import main
 from bertbench.config import load_system
 from bertbench.plan import new_system
-from bertbench.plan.convergence import reference_points
+from bertbench.plan.estimate import reference_points
 from bertbench.plan.known_points import known_points, nearest_point
 from bertbench.plan.memory import needed_gb
 from tests.conftest import Answer, Captured, Printed

@@ -110,16 +110,16 @@ def test_a_file_clears_the_variables_of_one_that_was_sourced_before() -> None:
         assert sourced(first, second, shell=shell) == sourced(second)
 
 
-def test_the_time_limit_counts_the_runs_and_lasts_twice_the_forecast() -> None:
+def test_the_time_limit_counts_the_runs_and_lasts_twice_the_estimate() -> None:
     file = FOLDER / FILES["dgxa100_n1"]
     alone, ten = sourced(file), sourced(file, NEXP="10")
-    # the forecast's upper end is 20.2 minutes: 2 x 20.2 + 10 is rounded up to 55
-    assert (alone["WALLTIME_MINUTES"], alone["WALLTIME"], ten["WALLTIME"]) == ("55", "60", "555")
-    assert honoured(ten).variables.walltime == "555"
+    # the estimate is 17.4 minutes: 2 x 17.4 + 10 is rounded up to 45
+    assert (alone["WALLTIME_MINUTES"], alone["WALLTIME"], ten["WALLTIME"]) == ("45", "50", "455")
+    assert honoured(ten).variables.walltime == "455"
     late = honoured({**alone, "NEXP": "10"}).variables
-    assert late.walltime == "60"
+    assert late.walltime == "50"
     (warning,) = [line for line in late.lines if line.startswith("warning: ")]
-    assert warning.startswith("warning: WALLTIME=60 is less than NEXP=10 may need with WALLTIME_MINUTES=55; export")
+    assert warning.startswith("warning: WALLTIME=50 is less than NEXP=10 may need with WALLTIME_MINUTES=45; export")
 
 
 CHANGED = {
@@ -180,7 +180,7 @@ def test_a_users_own_file_names_its_system_by_path(tmp_path: Path, printed: Prin
     assert file.read_text() == "export LR=1\n"
 
 
-def test_without_a_forecast_the_time_limit_comes_from_the_system_file(tmp_path: Path, printed: Printed) -> None:
+def test_without_an_estimate_the_time_limit_comes_from_the_system_file(tmp_path: Path, printed: Printed) -> None:
     other = {"accelerator_model_name": "some other card"}
     mine = write_json(tmp_path / "mine.json", {"extends": "dgxa100_n1", "hardware": other})
     for words in ((mine,), ("cpu_demo",), ("dgxa100_n8", "--set", "launch.walltime_minutes=60")):

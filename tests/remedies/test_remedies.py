@@ -156,13 +156,6 @@ def test_a_system_of_several_nodes_is_sent_to_commands_that_take_it(
         assert "--on" not in said
 
 
-def test_a_card_that_no_forecast_knows_is_forecast_by_the_command_suggested(printed: Printed) -> None:
-    words = ["estimate", "dgxa100_n8", "--set"]
-    (command,) = commands_in(printed(*words, "hardware.accelerator_model_name=Another card", code=2))
-    printed(*command)
-    printed(*words, "hardware.accelerator_model_name=NVIDIA H100-SXM5-80GB")
-
-
 def test_a_misspelt_system_leads_to_the_list_and_the_right_one(printed: Printed) -> None:
     said = printed("config", "show", "dgxa100-n8", code=2)
     suggested = re.search(r"did you mean (\w+)\?", said)

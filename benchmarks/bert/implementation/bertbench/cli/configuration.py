@@ -146,7 +146,7 @@ def add_init_arguments(parser: argparse.ArgumentParser) -> None:
     add_number(parser, "--nodes", "N", "nodes of the cluster (default 1)", default=1)
     add_number(parser, "--gpus", "N", "GPUs on each node (default: this machine's number)")
     add_gpu_model(parser, "model of the GPUs (default: this machine's)", any_name=True)
-    add_number(parser, "--batch", "N", "global batch size (default: the published one with the shortest forecast)")
+    add_number(parser, "--batch", "N", "global batch size (default: the published one with the shortest estimate)")
     parser.add_argument(
         "--from", dest="origin", metavar="SYSTEM",
         help="copy this system's hyper-parameters (default: those of the published result or reference point nearest "

@@ -11,7 +11,6 @@ COMMANDS = {
     "fit": "config scale",
     "detect": "env",
     "predict": "estimate",
-    "bench cost": "estimate --calibrate",
     "runs": "report --list",
     "finetune score": "finetune squad --score PREDICTIONS",
     "lab train": "lab time-to-target",
@@ -22,7 +21,6 @@ COMMANDS = {
 """New names by old ones."""
 OPTIONS = {
     "show --schema": "config schema",
-    "estimate --gpu": "estimate --gpu-model",
     "config init --gpu": "config init --gpu-model",
     "config scale --gpu": "config scale --gpu-model",
     "config show --schema": "config schema",

@@ -15,8 +15,9 @@ from bertbench.config import System
 from bertbench.config.load import system_from
 from bertbench.config.settings import nearest_multiples
 from bertbench.plan.dry_run import dry_run
+from bertbench.plan.estimate import trains_bert_large
 from bertbench.plan.memory import capacity_gb, needed_gb
-from bertbench.plan.new_system import NewSystem, accumulating, forecast_walltime
+from bertbench.plan.new_system import NewSystem, accumulating, estimated_walltime
 
 
 def fit_system(
@@ -46,9 +47,8 @@ def fit_system(
             f"device has {capacity:g} GB; use larger devices, or split the model: `bertbench estimate "
             f"{system.argument} --layouts` lists ways"
         )
-    try:
-        minutes = forecast_walltime(made)
-    except ConfigError:  # without a forecast, keep the product of devices and minutes
+    minutes = estimated_walltime(made) if trains_bert_large(made) else None
+    if minutes is None:  # keep the product of devices and minutes
         minutes = max(1, math.ceil(system.launch.walltime_minutes * system.world_size / made.world_size))
     content["launch"]["walltime_minutes"] = minutes
     return NewSystem(content, system_from(path, content), _notes(system, made)), needed

@@ -7,8 +7,7 @@ from typing import NamedTuple
 from bertbench.common.errors import ConfigError
 from bertbench.common.json_object import JsonObject
 from bertbench.config import System, load_system, system_names
-from bertbench.plan.convergence import reference_points
-from bertbench.plan.forecast import trains_bert_large
+from bertbench.plan.estimate import reference_points, trains_bert_large
 
 _OPTIMIZER = ("name", "learning_rate", "beta1", "beta2", "epsilon", "weight_decay")
 _SCHEDULE = ("max_steps", "warmup_steps", "start_warmup_step")
@@ -71,7 +70,7 @@ def known_points() -> dict[int, KnownPoint]:
 
 def point_of(system: System) -> KnownPoint:
     """Return a system's hyper-parameters. Raises ConfigError if they are not BERT-Large's."""
-    if not trains_bert_large(system):
+    if system.launch.device != "cuda" or not trains_bert_large(system):
         raise ConfigError(f"{system.name}: doesn't train BERT-Large on GPUs; give --from one of the dgx systems")
     schedule = {name: getattr(system.schedule, name) for name in _SCHEDULE}
     if system.optimizer.name == "adam":

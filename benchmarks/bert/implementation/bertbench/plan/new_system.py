@@ -12,14 +12,13 @@ from bertbench.config.load import gpu_card, gpu_models, system_from
 from bertbench.config.settings import nearest_multiples
 from bertbench.machine.describe import describe
 from bertbench.plan.dry_run import dry_run
-from bertbench.plan.forecast import forecast_run
+from bertbench.plan.estimate import estimate_run
 from bertbench.plan.known_points import KnownPoint, known_points, nearest_point
 from bertbench.plan.memory import capacity_gb, needed_gb
-from bertbench.plan.step_time import HARDWARE, Gpu
 
-_SPARE = 1.5  # factor on the longest time in the forecast's range
+_SPARE = 2  # factor on the estimate: nine of ten estimates of published results are off by less than 1.6 times
 _INIT_MINUTES = 10
-_NO_FORECAST: Gpu = "a100"  # compares batches for a GPU without a calibration
+_WIDELY_PUBLISHED = "NVIDIA A100-SXM4-80GB"  # compares batches for a GPU without published results
 _SOFTWARE = ("framework", "other_software_stack", "operating_system")
 
 
@@ -37,7 +36,7 @@ def new_system(
     """Return a valid system in a file at `path`, with the hyper-parameters of `point` or of the nearest known point.
 
     `gpus` is the number on each node, and `gpu_model` is a card of `gpu_models` or any other name; None means those of
-    this machine. If no batch is given, it is that of `point`, or else of the known point with the shortest forecast.
+    this machine. If no batch is given, it is that of `point`, or else of the known point with the shortest estimate.
     Raises ConfigError if the cluster isn't fully described, or if no batch divides among its GPUs.
     """
     card, node, notes = _machine(gpus, gpu_model)
@@ -62,9 +61,10 @@ def _fastest(path: Path, contents: list[JsonObject]) -> JsonObject:
     return contents[min(numbers, key=lambda number: _minutes(systems[number]))]
 
 
-def forecast_walltime(system: System) -> int:
-    """Return the minutes to request from a scheduler. Raises ConfigError if there are no forecasts for the system."""
-    return 5 * math.ceil((_SPARE * forecast_run(system).range.high_min + _INIT_MINUTES) / 5)
+def estimated_walltime(system: System) -> int | None:
+    """Return the minutes to request from a scheduler; None without published results on the system's GPUs."""
+    minutes = estimate_run(system).minutes
+    return None if minutes is None else 5 * math.ceil((_SPARE * minutes + _INIT_MINUTES) / 5)
 
 
 def _machine(gpus: int | None, gpu_model: str | None) -> tuple[str, JsonObject, list[str]]:
@@ -117,10 +117,13 @@ def _fits(system: System) -> bool:
 
 
 def _minutes(system: System) -> float:
-    try:
-        return forecast_run(system).minutes
-    except ConfigError:
-        return forecast_run(system, _NO_FORECAST).minutes
+    minutes = estimate_run(system).minutes
+    if minutes is not None:
+        return minutes
+    hardware = system.hardware.model_copy(update={"accelerator_model_name": _WIDELY_PUBLISHED})
+    compared = estimate_run(system.model_copy(update={"hardware": hardware})).minutes
+    assert compared is not None
+    return compared
 
 
 def accumulating(path: Path, content: JsonObject, least: int = 1) -> Iterator[System]:
@@ -143,11 +146,11 @@ def _finished(content: JsonObject, path: Path, notes: list[str]) -> NewSystem:
         notes.append(f"memory: set hardware.accelerator_memory_capacity, so that `bertbench plan {path}` can check it")
     if system.parts == 1:
         del content["data"]["gradient_accumulation_steps"]
-    try:
-        content["launch"]["walltime_minutes"] = forecast_walltime(system)
-    except ConfigError:
-        notes.append("forecast: none for this GPU, so launch.walltime_minutes is 60; set it, or see "
-                     f"`bertbench estimate {path} --gpu-model NAME` ({', '.join(HARDWARE)})")  # fmt: skip
+    minutes = estimated_walltime(system)
+    if minutes is None:
+        notes.append("estimate: no published result on this GPU, so launch.walltime_minutes is 60; set it")
+    else:
+        content["launch"]["walltime_minutes"] = minutes
     system = system_from(path, content)
     division = system.hardware.division
     if division == "closed":

@@ -17,10 +17,10 @@ from bertbench.launch.honour import honour
 from bertbench.launch.submission_name import SubmissionName, name_of, shape_of, shipped_system
 from bertbench.launch.time_limits import SPARE_MINUTES
 from bertbench.launch.variables import BATCH_SETTINGS, SETTINGS
-from bertbench.plan.forecast import forecast_run, trains_bert_large
+from bertbench.plan.estimate import estimate_run, trains_bert_large
 
-_MARGIN = 2  # factor on the upper end of the forecast's range
-_INIT_MINUTES = 10  # for initialisation and compilation, which a forecast leaves out
+_MARGIN = 2  # factor on the estimate
+_INIT_MINUTES = 10  # for initialisation and compilation, which an estimate leaves out
 _ROUNDED_TO = 5
 _TIME_LIMIT = "launch.walltime_minutes"
 _MACHINE = ("DGXSYSTEM", "DGXNNODES", "DGXNGPU")
@@ -166,22 +166,17 @@ def _exports(title: str, variables: tuple[str, ...], exports: dict[str, str]) ->
 
 def _time_limit(system: System) -> tuple[int, str]:
     """Return the minutes that a run may take, and how they were computed."""
-    longest = None if _TIME_LIMIT in system.given else _longest_minutes(system)
-    if longest is None:
+    estimated = None if _TIME_LIMIT in system.given else _estimated_minutes(system)
+    if estimated is None:
         return system.launch.walltime_minutes, f"From the system file ({_TIME_LIMIT})."
-    needed = _MARGIN * longest + _INIT_MINUTES
+    needed = _MARGIN * estimated + _INIT_MINUTES
     minutes = _ROUNDED_TO * math.ceil(needed / _ROUNDED_TO)
     return minutes, (
-        f"Computed, not measured:\n# {_MARGIN} x {longest:.1f}, the most that `bertbench estimate` expects, "
+        f"Computed, not measured:\n# {_MARGIN} x {estimated:.1f}, as `bertbench estimate` expects, "
         f"plus {_INIT_MINUTES} for initialisation, rounded up to a multiple of {_ROUNDED_TO}."
     )
 
 
-def _longest_minutes(system: System) -> float | None:
-    """Return the upper end of the forecast's range; None if there is no forecast for this model or these GPUs."""
-    if not trains_bert_large(system):
-        return None
-    try:
-        return forecast_run(system).range.high_min
-    except ConfigError:
-        return None
+def _estimated_minutes(system: System) -> float | None:
+    """Return the estimated time to train; None without published results of this model on these GPUs."""
+    return estimate_run(system).minutes if trains_bert_large(system) else None
