@@ -2,7 +2,6 @@
 
 - demo.svg: accuracy against time of bertbench and of the fastest Trainer, from the record that README's table shows
 - balance.svg: simulated load efficiency of 1,024 GPUs, by method
-- scaling.svg: efficiency over ranks, by `bertbench lab scaling`
 - packages.svg: the packages of bertbench by layer, from pyproject.toml and the packages' own docstrings
 - watch.svg, step.svg, trace.svg: the course of a run, drawn by run_pictures.py
 
@@ -84,30 +83,6 @@ def balance() -> Picture:
     return Picture(_alone(figure, series), description)
 
 
-def scaling() -> Picture:
-    """Return the efficiency by number of ranks, with a line for each series that has a common course.
-
-    The measured rows differ in network and clipping, MLPerf's published rows in submitter and batch: they are points.
-    """
-    from lab.bench.scaling import scalings  # noqa: PLC0415 - needs the path above
-
-    measured = "measured on two CPU ranks"
-    published = "published MLPerf results"
-    series: dict[str, list[tuple[float, float]]] = {}
-    for row in scalings():
-        if row.evidence == "computed":
-            name = f"computed, {row.series}"
-        elif row.evidence == "measured":
-            name = measured
-        else:
-            name = f"published, {row.name}" if row.name else published
-        series.setdefault(name, []).append((row.ranks, row.efficiency))
-    description = "Efficiency against ranks: two CPU ranks measured, DGX A100s computed and published, V100s published"
-    efficiency = Axis("rate of a rank / rate of a rank in the smallest run", low=0.0, high=1.0)
-    figure = lines(description, series, Axis("ranks", log2=True), efficiency, points_only=(measured, published))
-    return Picture(_alone(figure, series), description)
-
-
 def packages() -> Picture:
     """Return a box for each package of bertbench, in rows; a package imports only from rows below its own."""
     rows = [row.split(" | ") for row in _layers() if not row.startswith("__")]
@@ -172,7 +147,6 @@ def _alone(figure: str, series: Series) -> str:
 PICTURES: dict[str, Callable[[], Picture]] = {
     "demo.svg": demo,
     "balance.svg": balance,
-    "scaling.svg": scaling,
     "packages.svg": packages,
     "watch.svg": run_pictures.watch,
     "step.svg": run_pictures.step_balance,

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from bertbench.common.evaluation import accuracy_text
-from bertbench.plan.step_time import exposed_seconds
+from bertbench.plan.layout_time import exposed_seconds
 from compliance import judge_log
 from compliance.ask import TOPICS
 from compliance.read.log import read_events
@@ -15,7 +15,7 @@ from compliance.read.run import RunFacts
 from compliance.rules import RULES
 from compliance.rules.fixed_values import FIXED
 from docs.site.claims import OPTIMIZER_STUDY, claims
-from docs.site.gpu_rates import gpu_rates
+from docs.site.gpu_rates import gpu_rates, gpu_scaling
 from docs.site.tables import RESULTS, fenced, read, table
 
 _SIMULATED = RESULTS / "simulated" / "balance.json"
@@ -254,7 +254,7 @@ READINGS = {
     reading.__name__: reading
     for reading in (
         demo, demo_times, like_for_like, sizes, claims, steps, rules, fixed_values, questions, balance, strata,
-        node_sizes, clip_modes, adam_values, batch_sizes, preparation, gpu_rates,
+        node_sizes, clip_modes, adam_values, batch_sizes, preparation, gpu_rates, gpu_scaling,
     )
 }  # fmt: skip
 """The tables that a page may show, by name."""

@@ -76,7 +76,6 @@ PARTS = (
         "corpus", "Is it different with other lengths: the demo's corpus, up to 32 tokens?",
         f"{_BALANCE} {_OTHERS} --lengths data/cpu_demo --strata-edges 8,16,24,32",
     ),
-    PaperPart("ablation", "How many seconds does each method save on 1,024 A100s at batch 16,384?", "lab ablation"),
     PaperPart("overlap", "How much communication is hidden, by clip mode and bandwidth?", "lab overlap"),
     PaperPart("buckets", "Why divide the threshold by the root of the number of buckets?", "lab study buckets", True),
     PaperPart(
@@ -90,7 +89,7 @@ for `corpus`."""
 
 SOURCES = (
     "Our sources are the paper's abstract, summaries and published logs. Its authors publish their code under terms "
-    "that don't allow us to use it. Balance is simulated by the code that trains, seconds on 1,024 GPUs are forecasts, "
+    "that don't allow us to use it. Balance is simulated by the code that trains, "
     "and samples come from small models on one machine. Such results can agree with a claim, but reproduce none."
 )
 

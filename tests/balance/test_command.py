@@ -1,16 +1,13 @@
 """`bertbench balance` and related benchmarks, as a user calls them."""
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from bertbench.balance.simulate import VARIANTS, population
-from bertbench.config import load_system
 from bertbench.data.store.columns import lengths_of
 from bertbench.data.store.dataset import Dataset
-from bertbench.machine.sequence_cost import fit
 from tests.conftest import Answer, Printed, write_json
 
 SMALL = ("--gpus", "2,16", "--batch", "3", "--steps", "2")
@@ -85,22 +82,6 @@ REFUSED = {
 @pytest.mark.parametrize(("words", "expected"), REFUSED.items())
 def test_a_mistake_is_one_message(words: str, expected: str, printed: Printed) -> None:
     assert expected in printed("balance", *words.split(), code=2)
-
-
-def test_a_fit_recovers_the_terms_that_times_were_made_from() -> None:
-    lengths = np.array([32.0, 64.0, 256.0, 512.0, 64.0])
-    tokens = np.array([512.0, 512.0, 512.0, 512.0, 1024.0])
-    found = fit(lengths, tokens, 3 + 0.2 * tokens + 0.001 * tokens * lengths)
-    assert (found.constant, found.linear, found.quadratic, found.r_squared) == pytest.approx((3, 0.2, 0.001, 1))
-
-
-@pytest.mark.slow
-def test_bench_cost_prints_a_line_for_a_system_file(tiny_file: str, answer: Answer, printed: Printed) -> None:
-    measured = answer("estimate", "--calibrate")
-    assert measured["model"] == "small"
-    assert measured["r_squared"] > 0.9
-    line = printed("estimate", "--calibrate").splitlines()[-1].removeprefix("for the system file: ")
-    load_system(tiny_file, [f"data.cost={json.dumps(json.loads(line)['data']['cost'])}"])
 
 
 @pytest.mark.slow

@@ -25,7 +25,6 @@ class Change(NamedTuple):
 
 
 _DROPOUT = ("model.hidden_dropout=0.3",)
-_COST = ('data.cost={"linear": 1, "quadratic": 1}',)
 _WARM = ("schedule.warmup_steps=3",)
 _TWO_STAGES = ("parallel.pipeline=2", "parallel.microbatches=2", "optimizer.name=adam")
 
@@ -47,8 +46,6 @@ SEEN_IN_A_RUN = (
     Change("data.deal", "raster", ("data.balance=presort",), ranks=2),
     Change("data.strata_edges", "[28, 29]", ("data.balance=stratified",)),
     Change("data.strata_quotas", "[2, 4]", ("data.balance=stratified", "data.strata_edges=[28, 29]"), ranks=2),
-    Change("data.cost.linear", "1e9", _COST, ranks=2),
-    Change("data.cost.quadratic", "1e9", _COST, ranks=2),
     Change("loss.normalize", "rank", ("data.equal_counts=true",), ranks=2),
     Change("optimizer.name", "lamb"),
     Change("optimizer.learning_rate", "2e-3"),

@@ -31,7 +31,7 @@ def test_the_command_reads_the_answers_of_its_folder(tmp_path: Path, answer: Ans
     found = answer("lab", "paper", "--out", tmp_path)
     rows = {one["part"]: one["rows"] for one in found["answers"]}
     assert rows["clip"] == [{"kind": "before", "ratio": 1.25}, {"kind": "bucket"}]
-    assert rows["ablation"] == [{"method": "planned", "efficiency": 0.125}]
+    assert rows["causal"] == [{"method": "planned", "efficiency": 0.125}]
     logged = {(row["rounds"], row["submitter"]): round(row["seconds"], 1) for row in found["published"]}
     assert (logged["1.1", "NVIDIA"], logged["1.1", "Samsung"]) == (33.5, 25.1)
     page = (tmp_path / "study.html").read_text()

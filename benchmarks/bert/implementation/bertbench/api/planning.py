@@ -44,7 +44,7 @@ class RankPlan:
     load_efficiency: float
     """The mean load of the ranks divided by the largest; the mean over the first steps."""
     expected_minutes: float | None
-    """The forecast of the time to train; None for CPUs and for models other than BERT-Large."""
+    """The time to train after published results; None if none has this model and accelerator."""
     problems: tuple[str, ...]
     """The problems that would stop the run, each with its remedy."""
 
@@ -90,7 +90,7 @@ def plan_rank(system: System, rank: int = 0) -> RankPlan:
         bytes_per_step=planned.counted.bytes_per_step,
         lengths_from=planned.steps.source,
         load_efficiency=planned.steps.load_efficiency,
-        expected_minutes=planned.forecast.minutes if planned.forecast else None,
+        expected_minutes=planned.expected_minutes,
         problems=tuple(planned.problems),
     )
 

@@ -267,8 +267,7 @@ def _declared(arguments: argparse.Namespace) -> list[str]:
         place = getattr(arguments, "on", "local")
         names = [run, f"launch --on {place}"]
     elif command == "estimate":
-        modes = [mode for mode in ("layouts", "calibrate") if getattr(arguments, mode)]
-        names = [f"estimate --{mode}" for mode in modes] or ["estimate"]
+        names = ["estimate --layouts" if arguments.layouts else "estimate"]
     else:
         names = [command]
     return [name for name in names if name in DECLARATIONS]

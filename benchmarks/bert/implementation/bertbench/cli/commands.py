@@ -55,7 +55,7 @@ GROUPS: dict[str, tuple[Command, ...]] = {
                 configuration.add_schema_arguments, configuration.schema),
         Command("env", "describe this machine",
                 configuration.add_env_arguments, configuration.env),
-        Command("estimate", "forecast the time to train, as a point and a range",
+        Command("estimate", "estimate the time to train from published results",
                 planning.add_estimate_arguments, planning.estimate),
     ),
     "data": (

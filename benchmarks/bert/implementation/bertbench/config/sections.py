@@ -96,7 +96,7 @@ class Launch(Section):
     """Bind each rank to its own cores: those near its GPU, or its part of the CPU. Linux only. Leave it off where a
     launcher already binds ranks."""
     walltime_minutes: Count = 60
-    """Minutes that Slurm grants a run, including its initialisation. `estimate` forecasts how long a run takes."""
+    """Minutes that Slurm grants a run, including its initialisation. `estimate` says how long a run takes."""
     max_restarts: NonNegativeInt = 0
     """How many times all ranks are restarted from the last snapshot after one dies (docs/reliability.md). Set it for
     runs that take hours, together with `checkpoint.every_steps`."""
@@ -182,15 +182,6 @@ class Recipe(Section):
         )
 
 
-class Cost(Section):
-    """Cost of a sequence of n tokens, linear * n + quadratic * n^2, in any unit."""
-
-    linear: PositiveFloat
-    """Cost of one token, without attention. Take both numbers from `estimate --calibrate`."""
-    quadratic: NonNegativeFloat
-    """Cost of attention for a pair of tokens."""
-
-
 OnBadSample = Literal["fail", "skip"]
 """How to treat a damaged training sample, an option of `train`: end the run, or leave the sample out and count it."""
 
@@ -228,8 +219,6 @@ class Data(Section):
     stratum that is used up begins again in another order while the others continue, so samples of a stratum with a
     quota above its share repeat sooner than others. A stratum with quota 0 is never drawn. The log counts each
     stratum's samples."""
-    cost: Cost | None = None
-    """Cost of a sequence, as `estimate --calibrate` fits it to a machine (default: computed from the model's shape)."""
     recipe: Recipe | None = None
     """How `data prepare` makes the dataset. Without a recipe, the dataset must already exist."""
 

@@ -128,7 +128,7 @@ def _fault(path: Path, expected: PublishedFile) -> str | None:
         with path.open("rb") as file:
             md5 = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
     except OSError as error:
-        return f"cannot be read ({system_reason(error)}); {remedy(error, 'download it again')}"
+        return f"cannot be read ({system_reason(error)}); {remedy(error) or 'make it readable'}"
     if md5 != expected.md5:
         return f"found MD5 {md5}, expected {expected.md5}; {_AGAIN}"
     return None

@@ -18,7 +18,7 @@ from bertbench.machine.gpu_support import unsupported
 from bertbench.machine.gpus import PresentGpu
 from bertbench.model.format_needs import BF16_CAPABILITY
 from bertbench.plan.dry_run import dry_run
-from bertbench.plan.forecast import trains_bert_large
+from bertbench.plan.estimate import trains_bert_large
 from bertbench.plan.memory import capacity_gb, needed_gb
 
 DEMO = "cpu_demo"
