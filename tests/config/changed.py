@@ -116,7 +116,7 @@ SEEN_SLOWLY = (
 
 SEEN_ELSEWHERE = {
     "name": "tests/launch", "description": "tests/docs", "source": "tests/docs", "hardware": "tests/results",
-    "launch": "tests/launch, tests/distributed and tests/training/test_rank_speeds.py",
+    "launch": "tests/launch and tests/distributed",
     "power": "tests/results and tests/machine",
     "model.checkpoint": "tests/weights", "data.path": "tests/data", "data.equal_counts": "tests/balance",
     "data.eval_path": "tests/data",

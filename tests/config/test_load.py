@@ -28,7 +28,7 @@ def refused(tiny: Tiny) -> Refused:
     return call
 
 
-DELAYED, ALONE, MEASURED = "sync.method=delayed", "sync.method=local_sgd", "launch.rank_speeds=auto"
+DELAYED, ALONE = "sync.method=delayed", "sync.method=local_sgd"
 FP8 = "precision.compute=fp8 model.hidden_size=16 model.feed_forward_size=32"
 ON_GPUS, GRAPHS = "launch.device=cuda hardware.accelerators_per_node=2", "compute.compile=graphs data.equal_counts=true"
 REFUSED = {
@@ -92,12 +92,6 @@ REFUSED = {
     f"{ALONE} optimizer.ema_decay=0.9": "optimizer.ema_decay 0.9 doesn't go with a sync.method",
     f"{ALONE} communication.compression=bf16": "communication.compression bf16 doesn't go with",
     f"{ALONE} parallel.fully_shard=true": "one rank per model",
-    "launch.rank_speeds=[1.0]": "has 1 speeds for 2 ranks; give one per rank, or auto",
-    f"{MEASURED} parallel.tensor=2 model.feed_forward_size=22 clip.mode=after": "needs whole models",
-    f"{MEASURED} compute.compile=graphs": "list the speeds in launch.rank_speeds",
-    "launch.rank_speeds=[1.0,2.0] launch.rebalance_every_steps=3 compute.compile=graphs": "leave launch.rebalance",
-    f"{MEASURED} data.balance=none": "set it to planned, or leave launch.rank_speeds out",
-    f"{MEASURED} data.equal_counts=true": "data.equal_counts true doesn't go with launch.rank_speeds",
     **{
         f"communication.compression={name} {setting}": f"communication.compression {name}"
         for name in ("int8", "topk")
@@ -115,10 +109,6 @@ def test_a_bad_setting_is_an_error_of_one_line_that_says_what_was_found_and_what
 ) -> None:
     (line,) = refused(*overrides.split())
     assert expected in line
-
-
-def test_ranks_without_speed_are_refused(refused: Refused) -> None:
-    assert "greater than 0" in refused("launch.rank_speeds=[1.0,0.0]")[1]
 
 
 FIVE_MISTAKES = {

@@ -273,7 +273,6 @@ def test_a_record_keeps_what_was_checked_and_refused_and_what_a_resumed_run_uses
     ("dgxh200_n1", "graphs", "triton", "bf16"),
     ("gpu_1", "graphs", "triton", "bf16"),
     ("dgxa100_n8_open", "graphs", "triton", "bf16"),
-    ("dgxa100_n8_open data.balance=planned launch.rank_speeds=auto", "default", "triton", "bf16"),
     ("bert10b_n128", "default", "torch", "fp32"),  # a split model
     ("cpu_demo", "none", "torch", "fp32"),
     ("cpu_demo precision.residual=auto", "none", "torch", "fp32"),

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from bertbench.config.batch_rules import BATCH_RULES, RANK_SPEED_RULES, batch_is_given
+from bertbench.config.batch_rules import BATCH_RULES, batch_is_given
 from bertbench.config.closed import CLOSED_RULES
 from bertbench.config.layout_rules import LAYOUT_RULES
 from bertbench.config.rules import Rule, allow_only, broken_rules
@@ -226,7 +226,6 @@ RULES: tuple[Rule, ...] = (
     _buckets_have_a_size_or_a_number,
     _finetuned_sequences_have_positions,
     _windows_hold_a_context,
-    *RANK_SPEED_RULES,
     *GRAPH_RULES,
     *SYNC_RULES,
     *LAYOUT_RULES,

@@ -172,7 +172,6 @@ LAYOUT_RULES: tuple[Rule, ...] = (
             "optimizer.name": ("adam", "lamb"),
             "optimizer.sharded": (False,),  # parallel.fully_shard alone does more
             "optimizer.impl": ("auto", "torch"),
-            "launch.rank_speeds": (None,),
             "sync.method": ("every_step",),
         },
         where=lambda settings: settings.parallel.splits,

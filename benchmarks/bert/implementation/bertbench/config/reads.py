@@ -75,7 +75,6 @@ def _can_multiply_by_onednn(settings: Settings) -> bool:
 
 # Settings that a run reads only if another setting asks for what they describe.
 _CONDITIONAL: Declaration = {
-    "launch.rebalance_every_steps": ReadWhere(lambda s: s.launch.rank_speeds is not None, "launch.rank_speeds"),
     "power.hz": ReadWhere(lambda s: s.power.measure, "power.measure true"),
     "power.conversion_efficiency": ReadWhere(lambda s: s.power.measure, "power.measure true"),
     "power.interconnect_watts": ReadWhere(lambda s: s.power.measure, "power.measure true"),
@@ -172,8 +171,6 @@ _FINETUNE: Declaration = {
     "launch.clear_caches": _unread("fine-tuning clears no page cache", False),
     "launch.walltime_minutes": NO_EFFECT,
     "launch.max_restarts": _unread("fine-tuning doesn't restart", 0),
-    "launch.rank_speeds": _unread("fine-tuning gives all ranks equal work", None),
-    "launch.rebalance_every_steps": _unread("fine-tuning gives all ranks equal work", None),
     "power": _unread("fine-tuning measures no energy; `bertbench launch` does", False, 2.0, 1.0, None),
     "model.initial_weights": _unread("fine-tuning starts from --weights, or from random weights", "random"),
     "data": _unread("--train and --dev name the questions"),
@@ -261,7 +258,6 @@ _ESTIMATE: Declaration = {
     **dict.fromkeys(("schedule.max_steps", "schedule.warmup_steps", "schedule.start_warmup_step"), READ),
     # where and how a run starts doesn't change its time on the clock
     "launch": NO_EFFECT,
-    "launch.rank_speeds": _NOT_FORECAST,
     "power": NO_EFFECT,
     "data.path": NO_EFFECT,
     "data.eval_path": NO_EFFECT,

@@ -43,11 +43,9 @@ class LoadedStep(NamedTuple):
     parts: list[LoadedPart]
     load_efficiency: float
     """The mean load of a rank divided by the largest, by the cost model: the share of the step in which the average
-    rank works. If ranks differ in speed, the load is their work in seconds."""
+    rank works."""
     skipped: int = 0
     """Number of samples that were left out because they are damaged."""
-    load: float = 0.0
-    """Cost of this rank's samples, by the cost model."""
     wait_ms: float = 0.0
     """How long the step waited for its samples."""
     counts: BatchCounts | None = None
@@ -119,9 +117,8 @@ class Loader:
         parts_and_batches = zip(planned.parts, on_device, strict=True)
         return LoadedStep(
             parts=[LoadedPart(part, batch) for part, batch in parts_and_batches],
-            load_efficiency=planned.efficiency,
+            load_efficiency=planned.load_efficiency,
             skipped=self._check.skipped - skipped_before,
-            load=planned.load,
             counts=planned.counts,
         )
 
