@@ -199,10 +199,6 @@ class Cost(Section):
     """Cost of attention for a pair of tokens."""
 
 
-OnBadSample = Literal["fail", "skip"]
-"""How to treat a damaged training sample, an option of `train`: end the run, or leave the sample out and count it."""
-
-
 class Data(Section):
     """The training data and how a global batch is drawn and assigned to ranks."""
 

@@ -10,11 +10,9 @@ from bertbench.balance.plan import Planner
 from bertbench.checkpoint.snapshots import Snapshots
 from bertbench.common.seeding import derive
 from bertbench.config import System
-from bertbench.config.sections import OnBadSample
 from bertbench.data.store.dataset import Dataset
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
-from bertbench.loading.batch import SampleCheck
 from bertbench.loading.bins import BinSampler, longest_part, plan_bins, planned_sizes
 from bertbench.loading.filler import Bin, fill_of
 from bertbench.loading.inputs import open_data
@@ -45,7 +43,6 @@ class TrainOptions(NamedTuple):
 
     resumption: "Resumption | None" = None
     """The snapshot to resume from; the run's files are then those of the run that wrote it."""
-    on_bad_sample: OnBadSample = "fail"
     startup: Startup | None = None
     """The start-up marks so far."""
     profiler: Profiler | None = None
@@ -108,9 +105,8 @@ def build_run(
         first_steps = range(min(system.max_steps, _WARMED_STEPS))
         warm_up_sizes = planned_sizes(sampler, rank, first_steps)
     trainer = make_trainer(system, world, seed, sampler, startup, arithmetic, warm_up_sizes)
-    sample_check = SampleCheck.of(training, options.on_bad_sample, world.rank)
     exchange = make_exchange(system, sampler, world)
-    loader = Loader(sampler, rank, world.device, exchange, sample_check, fill_of(system), startup)
+    loader = Loader(sampler, rank, world.device, exchange, fill_of(system), startup)
     if resumption is None:
         log.point("bertbench_clip", trainer.describe_step().logged_clipping())
     snapshots = Snapshots(system, configuration, world, seed, files)
