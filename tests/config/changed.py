@@ -84,7 +84,6 @@ SEEN_IN_A_RUN = (
         ranks=2,
     ),
     Change("communication.powersgd_start_step", "2", ("communication.compression=powersgd",), ranks=2),
-    Change("communication.hierarchical", "true", ranks=2),
     Change("sync.method", "local_sgd", ranks=2),
     Change("sync.every_steps", "2", ("sync.method=local_sgd",), ranks=2),
     Change("sync.outer_learning_rate", "0.1", ("sync.method=diloco", "sync.every_steps=2"), ranks=2),

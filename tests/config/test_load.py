@@ -53,9 +53,7 @@ REFUSED = {
     "data.recipe.vocab_size=98": "data.recipe.vocab_size 98 is larger than model.vocab_size 97",
     "model.attention_heads=3": "model.hidden_size 14 is not a multiple of model.attention_heads 3",
     "model.initial_weights=mimetic model.hidden_size=13 model.attention_heads=1": "13 is odd; choose an even one",
-    "communication.hierarchical=true optimizer.sharded=true": "needs whole gradients, but optimizer.sharded leaves",
     "launch.device=cuda": "launch.ranks_per_node 2 differs from hardware.accelerators_per_node 0",
-    "communication.compression=int8 communication.hierarchical=true": "communication.compression int8 carries errors",
     "optimizer.impl=apex": "optimizer.impl apex has kernels for adam and lamb on cuda only",
     "schedule.warmup_steps=7": "schedule.warmup_steps 7 would end after the run (schedule.max_steps 6); set",
     "schedule.warmup_steps=5 schedule.decay_steps=5 schedule.decay_from=warmup_steps":
@@ -96,8 +94,7 @@ REFUSED = {
         f"communication.compression={name} {setting}": f"communication.compression {name}"
         for name in ("int8", "topk")
         for setting in (
-            "communication.hierarchical=true", "optimizer.sharded=true", "precision.compute=fp16", DELAYED,
-            "sync.method=diloco",
+            "optimizer.sharded=true", "precision.compute=fp16", DELAYED, "sync.method=diloco",
         )
     },
 }  # fmt: skip

@@ -184,8 +184,7 @@ def _buckets_have_a_size_or_a_number(settings: Settings) -> str | None:
 
 
 def _has_no_place_for_carried_errors(settings: Settings) -> bool:
-    communication, precision = settings.communication, settings.precision
-    return communication.hierarchical or settings.optimizer.sharded or precision.compute == "fp16"
+    return settings.optimizer.sharded or settings.precision.compute == "fp16"
 
 
 RULES: tuple[Rule, ...] = (
@@ -202,12 +201,12 @@ RULES: tuple[Rule, ...] = (
     *allow_only(
         {"communication.compression": ("none", "fp16", "bf16")},
         where=_has_no_place_for_carried_errors,
-        because="carries errors from step to step, which hierarchical sums and sharded optimizers don't keep, and in "
-        "which an overflow in fp16 would stay",
-        instead="leave communication.hierarchical, optimizer.sharded and precision.compute fp16 out",
+        because="carries errors from step to step, which sharded optimizers don't keep, and in which an overflow in "
+        "fp16 would stay",
+        instead="leave optimizer.sharded and precision.compute fp16 out",
     ),
     *allow_only(
-        {"communication.hierarchical": (False,), "optimizer.impl": ("auto", "torch", "triton")},
+        {"optimizer.impl": ("auto", "torch", "triton")},
         where=lambda settings: settings.optimizer.sharded,
         because="needs whole gradients, but optimizer.sharded leaves each rank only a slice of them",
         instead="leave optimizer.sharded out",

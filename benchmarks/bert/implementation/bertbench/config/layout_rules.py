@@ -166,7 +166,6 @@ LAYOUT_RULES: tuple[Rule, ...] = (
         {
             "clip.mode": ("none", "after"),
             "communication.compression": ("none",),
-            "communication.hierarchical": (False,),
             "precision.compute": UNSCALED,
             "precision.residual": ("auto", "fp32"),
             "optimizer.name": ("adam", "lamb"),

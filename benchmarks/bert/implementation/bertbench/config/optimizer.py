@@ -122,8 +122,6 @@ class Communication(Section):
     buckets: Count | None = None
     """Number of gradient buckets, instead of `bucket_mb`; their sizes are as equal as whole tensors allow. Set it where
     the number matters, as for `clip.mode` bucket."""
-    hierarchical: bool = False
-    """Sum within each node first, then across nodes. Set it where links between nodes are much slower than inside."""
 
 
 def bucket_limits(bucket_mb: float | None) -> list[int]:

@@ -49,7 +49,6 @@ GRAPH_RULES: tuple[Rule, ...] = (
             "optimizer.impl": ("auto", "torch", "triton"),
             "sync.method": ("every_step",),
             "communication.compression": ("none", "bf16"),  # fp16 needs a loss scale
-            "communication.hierarchical": (False,),  # NCCL warns of graphs that hold several communicators
             "precision.compute": (*UNSCALED, "fp8"),  # fp16 may skip steps
         },
         where=_replays,
