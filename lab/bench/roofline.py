@@ -53,7 +53,7 @@ def _precisions(gpu: Gpu) -> list[PrecisionName]:
 @cache
 def _counted(arch: str, samples: int, precision: PrecisionName) -> CountedStep:
     # GPU systems' files leave the residual to `auto`, which is bf16 there
-    optimizer, step = certificate([arch], tokens_of(samples), "bf16", ["optimizer", "step"], "triton", precision)
+    optimizer, step = certificate([arch], tokens_of(samples), "bf16", ["optimizer", "step"], precision)
     moved = step.megabytes_beside_products - step.megabytes_of_attention - optimizer.megabytes_beside_products
     return CountedStep(1e6 * moved, 1e6 * optimizer.megabytes_beside_products, step.launches)
 
