@@ -31,6 +31,7 @@ def refused(tiny: Tiny) -> Refused:
 DELAYED, ALONE = "sync.method=delayed", "sync.method=local_sgd"
 FP8 = "precision.compute=fp8 model.hidden_size=16 model.feed_forward_size=32"
 ON_GPUS, GRAPHS = "launch.device=cuda hardware.accelerators_per_node=2", "compute.compile=graphs data.equal_counts=true"
+APEX = f"{ON_GPUS} optimizer.name=lamb optimizer.impl=apex"
 REFUSED = {
     "model.layers=-1": "model.layers: found -1",
     "model.layerz=2": "model.layerz: unknown key; did you mean layers?",
@@ -54,7 +55,8 @@ REFUSED = {
     "model.attention_heads=3": "model.hidden_size 14 is not a multiple of model.attention_heads 3",
     "model.initial_weights=mimetic model.hidden_size=13 model.attention_heads=1": "13 is odd; choose an even one",
     "launch.device=cuda": "launch.ranks_per_node 2 differs from hardware.accelerators_per_node 0",
-    "optimizer.impl=apex": "optimizer.impl apex has kernels for adam and lamb on cuda only",
+    "optimizer.impl=apex optimizer.name=lamb": "apex has kernels for lamb on cuda only, not for lamb on cpu; set it",
+    f"{ON_GPUS} optimizer.impl=apex optimizer.name=adam": "kernels for lamb on cuda only, not for adam on cuda; set it",
     "schedule.warmup_steps=7": "schedule.warmup_steps 7 would end after the run (schedule.max_steps 6); set",
     "schedule.warmup_steps=5 schedule.decay_steps=5 schedule.decay_from=warmup_steps":
         "the decay would begin at step 5 and end at step 5; raise schedule.decay_steps above 5",
@@ -66,10 +68,10 @@ REFUSED = {
     "data.path=/l\udcff\udce9g": "settings are UTF-8, but this path isn't",
     "schedule.max_steps.x=1": "max_steps is a value, not a section",
     "communication.compression=powersgd precision.compute=fp16": "communication.compression powersgd carries errors",
-    f"{ON_GPUS} optimizer.impl=apex communication.compression=fp16": "fp16 gradients need to skip steps",
+    f"{APEX} communication.compression=fp16": "fp16 gradients need to skip steps",
     "optimizer.name=muon optimizer.impl=triton": "optimizer.impl triton has kernels for adam and lamb",
     "optimizer.name=muon parallel.fully_shard=true": "optimizer.name muon needs whole models",
-    "optimizer.impl=triton": "on cuda only; set it to torch",
+    "optimizer.impl=triton": "on cuda only, not for adam on cpu; set it to torch",
     f"{GRAPHS} precision.compute=fp16": "precision.compute fp16 can't be replayed",
     "precision.compute=fp8": "fp8 multiplies matrices whose widths are multiples of 16, but model.hidden_size is 14",
     "precision.compute=fp8 model.hidden_size=16": "model.feed_forward_size is 23; choose a multiple, or",
@@ -78,7 +80,7 @@ REFUSED = {
     f"{FP8} {ALONE}": "precision.compute fp8 only goes with sync.method every_step",
     f"{GRAPHS} communication.compression=powersgd": "communication.compression powersgd can't be replayed",
     "optimizer.sharded=true communication.compression=powersgd": "powersgd carries errors from step to step",
-    f"{ON_GPUS} optimizer.sharded=true optimizer.impl=apex": "optimizer.impl apex needs whole gradients",
+    f"{APEX} optimizer.sharded=true": "optimizer.impl apex needs whole gradients",
     "optimizer=lion": "found 'lion', expected a section; set one of optimizer.name, optimizer.learning_rate",
     "optimizer.name=lam": "input should be 'adam', 'lamb'",
     "schedule.warmup_steps=10 schedule.start_warmup_step=-3": "set schedule.warmup_steps to at most 9",
@@ -113,7 +115,7 @@ FIVE_MISTAKES = {
     "loss.normalise": ("rank", "loss.normalise: unknown key; did you mean normalize?"),
     "data.global_batch_size": (13, "global batch 13 is not a multiple of 2 ranks"),
     "model.attention_heads": (3, "model.hidden_size 14 is not a multiple of model.attention_heads 3"),
-    "optimizer.impl": ("apex", "optimizer.impl apex has kernels for adam and lamb on cuda only; set it to torch"),
+    "optimizer.impl": ("apex", "optimizer.impl apex has kernels for lamb on cuda only, not for adam on cpu; set it to"),
 }
 
 

@@ -7,7 +7,7 @@ import pytest
 from bertbench.common.errors import ConfigError
 from bertbench.model.bert import Bert
 from bertbench.optim import build_optimizer
-from tests.optim.drawn import TINY, adam, lamb
+from tests.optim.drawn import TINY, lamb
 
 
 @pytest.mark.skipif(importlib.util.find_spec("apex") is not None, reason="some apex is installed here")
@@ -21,7 +21,7 @@ def test_another_project_called_apex_is_not_taken_for_nvidias(tmp_path: Path, mo
     (tmp_path / "apex" / "__init__.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ConfigError, match="NVIDIA's apex isn't installed"):
-        build_optimizer.build_optimizer(Bert(TINY), adam(impl="apex"))
+        build_optimizer.build_optimizer(Bert(TINY), lamb(impl="apex"))
 
 
 def test_torchs_lamb_works_on_blocks_only_in_large_models_on_cpus(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -115,12 +115,20 @@ def _apex_skips_no_steps(settings: Settings) -> str | None:
 
 
 def _kernels_fit_device_and_optimizer(settings: Settings) -> str | None:
-    optimizer = settings.optimizer
-    if optimizer.impl in ("auto", "torch"):
+    optimizer, device = settings.optimizer, settings.launch.device
+    match optimizer.impl:
+        case "triton":
+            names: tuple[str, ...] = ("adam", "lamb")
+        case "apex":
+            names = ("lamb",)
+        case _:
+            return None
+    if device == "cuda" and optimizer.name in names:
         return None
-    if settings.launch.device == "cuda" and optimizer.is_adam_or_lamb:
-        return None
-    return f"optimizer.impl {optimizer.impl} has kernels for adam and lamb on cuda only; set it to torch"
+    return (
+        f"optimizer.impl {optimizer.impl} has kernels for {' and '.join(names)} on cuda only, not for {optimizer.name} "
+        f"on {device}; set it to torch"
+    )
 
 
 def _residuals_are_no_coarser_than_products(settings: Settings) -> str | None:

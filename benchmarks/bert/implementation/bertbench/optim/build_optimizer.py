@@ -46,9 +46,9 @@ def build_optimizer(
         muon, text = build_muon(model, options, tensor_factory(buckets), buckets, product)
         return muon, text + suffix
     if options.impl == "apex":
-        from bertbench.optim.apex import ApexAdam  # noqa: PLC0415
+        from bertbench.optim.apex import ApexLamb  # noqa: PLC0415
 
-        return ApexAdam(parameters, options, fused), "NVIDIA apex's fused kernels"
+        return ApexLamb(parameters, options, fused), "NVIDIA apex's fused kernels"
     step, vector_step, text = _choose_steps(parameters, options, buckets)
     whole_norms = None
     if buckets is not None and options.trust_ratio:
