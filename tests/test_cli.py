@@ -324,8 +324,8 @@ COMPLETED = {
     "bertbench lab over": ["overlap"],
     "bertbench plan --str": ["--strict"],
     "bertbench train dgxh": ["dgxh200_n1"],
-    "bertbench launch --on-": ["--on-bad-sample"],
-    "bertbench train cpu_demo --on-bad-sample ": ["fail", "skip"],
+    "bertbench launch --allow-": ["--allow-config-change"],
+    "bertbench data prepare --recipe ": ["system", "mlperf"],
 }
 
 

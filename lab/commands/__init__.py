@@ -10,7 +10,6 @@ _BENCHES = {
     "time-to-target": "compare the time to the target with that of Hugging Face's Trainer",
     "loader": "compare the loader's speed with that of Hugging Face datasets",
     "assignment": "measure the speed-up of assigning samples to ranks by cost",
-    "unequal": "measure the gain of assigning work by measured speed, with one slow rank",
     "kernels": "count and compile the GPU step's kernels without a GPU",
     "update": "measure the time of the optimizers' weight update",
     "overlap": "measure how much communication overlaps with the backward pass",

@@ -81,7 +81,6 @@ SEEN_IN_A_RUN = (
         ranks=2,
     ),
     Change("communication.powersgd_start_step", "2", ("communication.compression=powersgd",), ranks=2),
-    Change("communication.hierarchical", "true", ranks=2),
     Change("sync.method", "local_sgd", ranks=2),
     Change("sync.every_steps", "2", ("sync.method=local_sgd",), ranks=2),
     Change("sync.outer_learning_rate", "0.1", ("sync.method=diloco", "sync.every_steps=2"), ranks=2),
@@ -113,7 +112,7 @@ SEEN_SLOWLY = (
 
 SEEN_ELSEWHERE = {
     "name": "tests/launch", "description": "tests/docs", "source": "tests/docs", "hardware": "tests/results",
-    "launch": "tests/launch, tests/distributed and tests/training/test_rank_speeds.py",
+    "launch": "tests/launch and tests/distributed",
     "model.checkpoint": "tests/weights", "data.path": "tests/data", "data.equal_counts": "tests/balance",
     "data.eval_path": "tests/data",
     "data.recipe": "tests/data; a run only compares it",

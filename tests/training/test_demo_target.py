@@ -46,7 +46,7 @@ def test_the_demo_reaches_its_target(demo_data: Path, tmp_path: Path, settings: 
 
 def test_the_demo_reaches_its_target_on_two_nodes_of_two_ranks(demo_data: Path, tmp_path: Path) -> None:
     """Nodes in name only: four processes with the variables that torchrun would give them."""
-    settings = ["hardware.number_of_nodes=2", "communication.hierarchical=true", "launch.timeout_s=300"]
+    settings = ["hardware.number_of_nodes=2", "launch.timeout_s=300"]
     result = ["--result", str(tmp_path / "result_0.txt")]
     command = [*BERTBENCH, "train", "cpu_demo", "--seed", "1", *result, *words(settings)]
     ranks = []

@@ -13,7 +13,6 @@ from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.loading.loader import Loader
 from bertbench.results.metrics import Metrics
-from bertbench.results.mlperf_log import MlperfLog
 from bertbench.run_files.straggler import find_straggler, rank_times, straggler_of
 from bertbench.training.whole_trainer import WholeTrainer
 from tests.conftest import Answer, Printed, Tiny
@@ -33,8 +32,7 @@ def slow_in(world: World, folder: Path, rank: int, runs: list[tuple[System, str]
         log.with_suffix("").mkdir(exist_ok=True)
         metrics = log.with_suffix("") / "metrics.jsonl" if world.leads else None
         with (
-            MlperfLog(None) as lines,
-            Metrics(metrics, world, lines) as measured,
+            Metrics(metrics, world) as measured,
             whole_trainer(system, world) as trainer,
         ):
             sampler = sampler_of(system)

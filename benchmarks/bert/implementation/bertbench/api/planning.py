@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from bertbench.balance.plan import efficiency
 from bertbench.common.errors import ConfigError, DataError
 from bertbench.common.paths import data_folder
 from bertbench.common.seeding import derive
@@ -119,7 +120,7 @@ def plan_step(system: System, step: int = 1, seed: int = 1) -> StepAssignment:
         samples=tuple(tuple(shares.of(rank).tolist()) for rank in range(planner.ranks)),
         tokens=tuple(int(tokens) for tokens in shares.sums(planner.lengths(shares))),
         loads=tuple((loads_R / loads_R.mean()).tolist()),
-        load_efficiency=planner.efficiency(loads_R, step - 1),
+        load_efficiency=efficiency(loads_R),
     )
 
 

@@ -27,7 +27,7 @@ RESUMED = "resumed"
 _FREE = ("name", "description", "source", "checkpoint", "parallel")
 _FREE_LAUNCH = (
     "ranks_per_node", "port", "clear_caches", "timeout_s", "stall_timeout_s", "progress_timeout_s", "bind_cores",
-    "walltime_minutes", "max_restarts", "rank_speeds", "rebalance_every_steps",
+    "walltime_minutes", "max_restarts",
 )  # fmt: skip
 # Settings whose effect is stored in a snapshot. After its first step, a run continues with what the snapshot holds, not
 # with what the configuration says.

@@ -5,7 +5,7 @@ import os
 import shlex
 import sys
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 from bertbench.cli.arguments import (
     add_flag,
@@ -33,7 +33,6 @@ a bad cable."""
 
 def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the system, the seed and the output."""
-    from bertbench.config.sections import OnBadSample
     from bertbench.launch.variables import SYSTEM_VARIABLES
     from bertbench.report.trackers import TRACKERS
 
@@ -60,13 +59,6 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
         "folder or a snapshot (default: never)",
     )  # fmt: skip
     add_flag(parser, "--allow-config-change", "resume although the configuration has changed")
-    parser.add_argument(
-        "--on-bad-sample",
-        choices=get_args(OnBadSample),
-        default="fail",
-        help="what to do about a damaged training sample: end the run (fail), or leave the sample out and count it "
-        "(default: fail)",
-    )
     parser.add_argument(
         "--track",
         action="append",
@@ -122,7 +114,6 @@ def run_options(arguments: argparse.Namespace) -> "RunOptions":
         result=arguments.result,
         resume=arguments.resume,
         allow_config_change=arguments.allow_config_change,
-        on_bad_sample=arguments.on_bad_sample,
         short=arguments.short,
         variables=arguments.variables,
     )
@@ -192,9 +183,8 @@ def rank_words(arguments: argparse.Namespace, resume: str | None = None) -> list
     resume = resume or arguments.resume
     words = passed_on(
         arguments,
-        "seed", "resume", "allow_config_change", "on_bad_sample", "track", "metrics_port",
+        "seed", "resume", "allow_config_change", "track", "metrics_port",
         resume=None if resume == "never" else resume,
-        on_bad_sample=None if arguments.on_bad_sample == "fail" else arguments.on_bad_sample,
     )  # fmt: skip
     if arguments.short:
         words.append(f"--{arguments.short}")

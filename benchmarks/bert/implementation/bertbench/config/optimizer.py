@@ -53,8 +53,8 @@ class OptimizerSettings(Section):
     """Decay of the matrices, as a factor of the learning rate; biases and LayerNorms have none."""
     impl: Implementation = "torch"
     """`triton`: our own CUDA kernels, with few launches for all tensors (tried on one H100); `apex`: NVIDIA apex's
-    FusedLAMB or FusedAdam, which NVIDIA's PyTorch container includes (not tried on a GPU yet); `auto`: triton on cuda,
-    if it is installed and passes the check of a run's fast paths, else torch."""
+    FusedLAMB, which NVIDIA's PyTorch container includes (not tried on a GPU yet); `auto`: triton on cuda, if it is
+    installed and passes the check of a run's fast paths, else torch."""
     ema_decay: Fraction = 0.0
     """Evaluate an exponential moving average of the weights, which keeps this share of itself at each step. With 0,
     evaluate the weights themselves."""
@@ -122,8 +122,6 @@ class Communication(Section):
     buckets: Count | None = None
     """Number of gradient buckets, instead of `bucket_mb`; their sizes are as equal as whole tensors allow. Set it where
     the number matters, as for `clip.mode` bucket."""
-    hierarchical: bool = False
-    """Sum within each node first, then across nodes. Set it where links between nodes are much slower than inside."""
 
 
 def bucket_limits(bucket_mb: float | None) -> list[int]:

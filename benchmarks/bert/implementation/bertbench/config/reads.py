@@ -75,7 +75,6 @@ def _can_multiply_by_onednn(settings: Settings) -> bool:
 
 # Settings that a run reads only if another setting asks for what they describe.
 _CONDITIONAL: Declaration = {
-    "launch.rebalance_every_steps": ReadWhere(lambda s: s.launch.rank_speeds is not None, "launch.rank_speeds"),
     "model.initializer_range": ReadWhere(lambda s: s.model.checkpoint is None, "no model.checkpoint"),
     "model.initial_weights": ReadWhere(lambda s: s.model.checkpoint is None, "no model.checkpoint"),
     "data.equal_counts": ReadWhere(
@@ -169,8 +168,6 @@ _FINETUNE: Declaration = {
     "launch.clear_caches": _unread("fine-tuning clears no page cache", False),
     "launch.walltime_minutes": NO_EFFECT,
     "launch.max_restarts": _unread("fine-tuning doesn't restart", 0),
-    "launch.rank_speeds": _unread("fine-tuning gives all ranks equal work", None),
-    "launch.rebalance_every_steps": _unread("fine-tuning gives all ranks equal work", None),
     "model.initial_weights": _unread("fine-tuning starts from --weights, or from random weights", "random"),
     "data": _unread("--train and --dev name the questions"),
     "data.global_batch_size": _unread("set finetune.global_batch_size"),

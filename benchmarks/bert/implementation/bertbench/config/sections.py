@@ -101,13 +101,6 @@ class Launch(Section):
     """How many times all ranks are restarted from the last snapshot after one dies (docs/reliability.md). Set it for
     runs that take hours, together with `checkpoint.every_steps`."""
 
-    rank_speeds: Literal["auto"] | tuple[PositiveFloat, ...] | None = None
-    """Relative speed of each rank: `data.balance` planned assigns work in proportion. `auto` measures the speeds before
-    a run (docs/balance.md). Default: all equal. Set it where the devices of a run differ in speed."""
-    rebalance_every_steps: Count | None = None
-    """Steps after which the speeds are measured again, from the times of those steps. Set it where speeds change during
-    a run, as on shared machines."""
-
 
 class Model(Section):
     """Sizes of BERT."""
@@ -180,10 +173,6 @@ class Recipe(Section):
             self.max_predictions_per_seq,
             self.cut_to_target,
         )
-
-
-OnBadSample = Literal["fail", "skip"]
-"""How to treat a damaged training sample, an option of `train`: end the run, or leave the sample out and count it."""
 
 
 class Data(Section):

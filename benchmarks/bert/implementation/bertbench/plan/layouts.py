@@ -67,9 +67,7 @@ def candidates(system: System) -> Iterator[System]:
     """
     for_split_models: dict[str, Section] = {
         "clip": system.clip.model_copy(update={"mode": "after"}),
-        "communication": system.communication.model_copy(
-            update={"compression": "none", "hierarchical": False, "bucket_mb": None}
-        ),
+        "communication": system.communication.model_copy(update={"compression": "none", "bucket_mb": None}),
         "optimizer": system.optimizer.model_copy(update={"sharded": False}),
     }
     data = system.data.model_copy(update={"global_batch_size": system.global_batch_size, "local_batch": None})

@@ -18,7 +18,6 @@ from bertbench.common.errors import TARGET_MISSED, BertbenchError, ConfigError
 from bertbench.common.paths import runs_folder, shown_path
 from bertbench.common.terminal import shell_word
 from bertbench.config import System
-from bertbench.config.sections import OnBadSample
 from bertbench.distributed.cores import available_cores
 from bertbench.distributed.ranks import Ranks, withheld_cores
 from bertbench.distributed.rendezvous import leave_log, log_left
@@ -52,7 +51,6 @@ class RunOptions:
     resume: str = "never"
     """`never`, `auto`, or the path of a log, its folder or a snapshot."""
     allow_config_change: bool = False
-    on_bad_sample: OnBadSample = "fail"
     short: Short | None = None
     variables: Variables = field(default_factory=Variables)
     """How the variables that the user exported were applied."""
@@ -197,7 +195,7 @@ def run_as_rank(
             progress.message(f"{system.name}: ranks {world.size}, seed {seed}, log {files and shown_path(files.log)}")
             if resumption:
                 progress.message(f"resumes after step {resumption.meta.step}, from {resumption.path}")
-            chosen = TrainOptions(resumption, options.on_bad_sample, startup, profiler, short)
+            chosen = TrainOptions(resumption, startup, profiler, short)
             with alongside(files) if files else nullcontext():
                 run = train(system, world, seed, files, progress, chosen)
             if files and short == "profile":
