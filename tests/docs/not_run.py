@@ -39,9 +39,7 @@ NOT_RUN = {
     "trains for minutes; tests/training/test_run.py trains a small model": (
         "./run_and_time.sh cpu_demo",
         "bertbench train cpu_parallel",
-        "bertbench train cpu_demo --metrics-port 9100",
         "bertbench train cpu_demo --set power.measure=true",
-        "bertbench train cpu_demo --track *",
     ),
     "reads the reader's own run; tests/test_cli.py judges and reports others": (
         "bertbench judge runs/cpu_demo/*",

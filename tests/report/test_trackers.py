@@ -140,21 +140,18 @@ def test_wandb_reads_back_what_the_run_measured(log: Path) -> None:
     assert found["exit"][0].exit.exit_code == 0
 
 
-@pytest.mark.parametrize(
-    ("command", "to"), [("track", "tensorboard"), ("track", "mlflow"), ("track", "wandb-offline"), ("train", "mlflow")]
-)
+@pytest.mark.parametrize("to", ["tensorboard", "mlflow", "wandb-offline"])
 def test_a_tracker_that_is_not_installed_is_one_clear_line(
-    to: str, command: str, log: Path, tiny_file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: Printed
+    to: str, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: Printed
 ) -> None:
     package = to.removesuffix("-offline")
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name == package else real(name, *more))
     monkeypatch.setenv("LOGDIR", str(tmp_path / "runs"))
-    words = ["track", log, "--to", to] if command == "track" else ["train", tiny_file, "--track", to]
-    (complaint,) = printed(*words, code=2).splitlines()
+    (complaint,) = printed("track", log, "--to", to, code=2).splitlines()
     assert complaint.startswith(f"bertbench: {to} needs {package}")
     assert complaint.endswith(f"pip install -e '.[{package}]'")
-    assert not list(tmp_path.glob("runs/*/bert/*"))  # nothing was begun
+    assert not (tmp_path / "runs").exists()  # nothing was begun
 
 
 def test_two_logs_with_the_same_name_are_refused(tmp_path: Path, printed: Printed) -> None:
