@@ -4,7 +4,7 @@
 - balance.svg: simulated load efficiency of 1,024 GPUs, by method
 - scaling.svg: efficiency over ranks, by `bertbench lab scaling`
 - packages.svg: the packages of bertbench by layer, from pyproject.toml and the packages' own docstrings
-- watch.svg, step.svg, trace.svg: the course of a run, drawn by run_pictures.py
+- step.svg, trace.svg: the course of a run, drawn by run_pictures.py
 
 A test finds pictures that are out of date, and pages that describe a picture in other words.
 """
@@ -174,7 +174,6 @@ PICTURES: dict[str, Callable[[], Picture]] = {
     "balance.svg": balance,
     "scaling.svg": scaling,
     "packages.svg": packages,
-    "watch.svg": run_pictures.watch,
     "step.svg": run_pictures.step_balance,
     "trace.svg": run_pictures.trace,
 }

@@ -1,25 +1,18 @@
-"""Draw the course of a run: the terminal of `bertbench watch`, the balance of one step, the trace of a pipeline's step.
+"""Draw the course of a run: the balance of one step, the trace of a pipeline's step.
 
 `picture.py` writes the pictures to docs/. `python docs/site/trace.py` records the run that the trace shows.
 """
 
 import json
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from xml.sax.saxutils import escape
 
 import numpy as np
-from rich.console import Console
-from rich.segment import Segment
 
 from bertbench.balance.cost import BERT_LARGE
 from bertbench.balance.plan import Balance, efficiency
 from bertbench.balance.simulate import drawn_index, planner
-from bertbench.report.followed_run import FollowedRun
-from bertbench.report.run_state import state_of
-from bertbench.report.terminal_page import terminal_page
 from docs.site.svg import COLOURS, Picture, picture
 
 _RESULTS = Path(__file__).parents[2] / "results"
@@ -30,56 +23,12 @@ _STYLE = (
     f".mean {{ stroke: {COLOURS[1]}; stroke-width: 1.5; stroke-dasharray: 4 3 }}"
 )
 
-_COLUMNS = 100
-_LETTER_WIDTH = 7.2
-_PIECE = re.compile(r"\S+(?: \S+)*")  # browsers would show several spaces as one
-_LINE_HEIGHT = 15
-_TERMINAL_STYLE = (
-    "svg { background: #16181d; font: 12px monospace; fill: #e6e6e6 } .bold { font-weight: bold } "
-    ".dim { fill: #888 } .magenta { fill: #d33682 } .green { fill: #4fb06d } .red { fill: #e05561 } "
-    ".cyan { fill: #42b3c2 } .yellow { fill: #d5b04b }"
-)
-
 _GPUS = 8
 _SAMPLES_PER_GPU = 16
 _BAR_HEIGHT = 16
 _BAR_PITCH = 21
 _TRACE_WIDTH = 720
 _PHASES = ("forward", "backward")
-
-
-def watch() -> Picture:
-    """Return the page of `bertbench watch` for the first recorded run of the demo."""
-    run = FollowedRun(_RESULTS / "cpu_demo" / "bert" / "result_0.txt")
-    run.read()
-    console = Console(width=_COLUMNS, color_system="standard", force_terminal=True, legacy_windows=False)
-    lines = console.render_lines(terminal_page(state_of(run, [], []), run, _COLUMNS), pad=False)
-    shapes = [shape for number, line in enumerate(lines) for shape in _terminal_line(line, 20 + _LINE_HEIGHT * number)]
-    description = "The page of bertbench watch for a run of the demo: status, speed, loss, accuracy, share of the time"
-    return picture(description, _COLUMNS * _LETTER_WIDTH, 20 + _LINE_HEIGHT * len(lines), _TERMINAL_STYLE, shapes)
-
-
-def _terminal_line(segments: list[Segment], top: float) -> Iterator[str]:
-    """Yield the pieces of a line; a piece is as wide as its letters in a fixed-width font, whatever font is used."""
-    column = 0
-    for segment in segments:
-        for piece in _PIECE.finditer(segment.text):
-            left = _LETTER_WIDTH * (column + piece.start())
-            width = _LETTER_WIDTH * len(piece[0])
-            yield (
-                f'<text x="{left:.1f}" y="{top}" textLength="{width:.1f}" lengthAdjust="spacingAndGlyphs" '
-                f'class="{_look(segment)}">{escape(piece[0])}</text>'
-            )
-        column += len(segment.text)
-
-
-def _look(segment: Segment) -> str:
-    """Return the CSS classes of a piece: its colour, bold, dim."""
-    style = segment.style
-    if style is None:
-        return ""
-    colour = style.color.name if style.color else ""
-    return " ".join(filter(None, (colour, style.bold and "bold", style.dim and "dim")))
 
 
 def step_balance() -> Picture:
