@@ -13,7 +13,6 @@ _BENCHES = {
     "loader": "compare the loader's speed with that of Hugging Face datasets",
     "assignment": "measure the speed-up of assigning samples to ranks by cost",
     "unequal": "measure the gain of assigning work by measured speed, with one slow rank",
-    "simulation": "draw the simulations of `bertbench balance` as an HTML page",
     "kernels": "count and compile the GPU step's kernels without a GPU",
     "roofline": "compute a step's time from its kernels, and compare it with published results",
     "forecast": "measure the errors of forecasts of published results",

@@ -1,6 +1,5 @@
 """`bertbench balance` and related benchmarks, as a user calls them."""
 
-import html
 import json
 from pathlib import Path
 
@@ -47,21 +46,14 @@ def test_plans_are_scored_by_another_cost_and_with_noise(histogram: str, answer:
     assert noisy[-1]["efficiency"] == pytest.approx(0.47, abs=0.15)
 
 
-def test_the_page_shows_every_batch_and_a_step_before_and_after_and_how_efficiencies_are_scored(
-    histogram: str, tmp_path: Path, printed: Printed
-) -> None:
-    out = tmp_path / "balance.html"
-    words = ["lab", "simulation", "--lengths", histogram, *SMALL, "--methods", "none,planned", "--out", out]
+def test_a_sentence_says_how_efficiencies_are_scored(histogram: str, printed: Printed) -> None:
+    words = ["balance", "--lengths", histogram, *SMALL, "--methods", "none,planned"]
     for options, said in (
         ([], "Scored with the assignment's cost, without noise."),
         (["--attention", "0.5"], "Scored with attention at 0.5 times the assignment's cost, without noise."),
         (["--noise", "0.03"], "and with noise: the logarithm of a GPU's time has a standard deviation of 0.03."),
     ):
-        printed(*words, *options)
-        page = out.read_text()
-        for shown in (html.escape(said), "3 samples per GPU", "Load of each of 16 GPUs x 3 in a step"):
-            assert shown in page
-        assert page.count("<svg") == 3
+        assert said in printed(*words, *options)
 
 
 def test_a_data_folder_and_its_index_stand_for_the_same_lengths(tiny_folder: Path) -> None:

@@ -96,21 +96,18 @@ def _list_runs(arguments: argparse.Namespace, folders: list[Path]) -> int:
 
 
 def add_compare_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add both sides and the page."""
+    """Add both sides, and the rules they are judged by."""
     for name in ("a", "b"):
         add_path(parser, name, name.upper(), "a log, or a folder of logs")
     add_ruleset(parser, "ruleset to judge by; runs that fail are left out of all means", of_each_log=True)
-    add_path(parser, "--html", "FILE", "also write an HTML page with curves")
 
 
 def compare(arguments: argparse.Namespace) -> int:
-    """Print the differences between two runs, or two sets of runs; write the page if requested."""
+    """Print the differences between two runs, or two sets of runs."""
     from bertbench.report.comparison import compared
-    from bertbench.report.comparison_page import comparison_page, comparison_text
+    from bertbench.report.comparison_text import comparison_text
 
     comparison = compared(arguments.a, arguments.b, arguments.ruleset)
-    if arguments.html:
-        write_file(arguments.html, comparison_page(comparison))
     emit(arguments.json, comparison, comparison_text(comparison))
     return 0
 

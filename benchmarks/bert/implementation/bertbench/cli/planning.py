@@ -5,7 +5,7 @@ import json
 import math
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from bertbench.cli.arguments import (
     add_flag,
@@ -25,10 +25,8 @@ from bertbench.cli.arguments import (
 from bertbench.common.errors import ConfigError, RunError
 
 if TYPE_CHECKING:
-    from bertbench.balance.cost import CostModel
     from bertbench.balance.plan import Balance
     from bertbench.balance.simulate import SimulatedBalance
-    from bertbench.data.store.columns import Index
     from bertbench.plan.forecast import RunForecast
 
 
@@ -164,32 +162,18 @@ def add_balance_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=seed, default=1, help="seed of the samples' order (default 1)")
 
 
-class Simulation(NamedTuple):
-    """What `balance` simulated."""
-
-    outcomes: "list[SimulatedBalance]"
-    """One for each method, batch and number of GPUs."""
-    entries_N: "Index"
-    """The dataset's samples and their lengths."""
-    lengths: Path
-    cost: "CostModel"
-    """The cost model by which samples were assigned to ranks."""
-    scoring: str
-    """A sentence that says with which cost and with how much noise the efficiencies were scored."""
-
-
 def balance(arguments: argparse.Namespace) -> int:
     """Simulate how evenly each load-balancing method loads a machine's GPUs, and print a table."""
-    simulation = simulated(arguments)
+    outcomes = _simulated(arguments)
     rows = []
-    for outcome in simulation.outcomes:  # other commands, too, have the fields `load_efficiency` and `local_batch`
+    for outcome in outcomes:  # other commands, too, have the fields `load_efficiency` and `local_batch`
         rows.append({**asdict(outcome), "local_batch": outcome.batch, "load_efficiency": outcome.efficiency})
-    emit(arguments.json, rows, *_balance_table(simulation.outcomes), simulation.scoring)
+    emit(arguments.json, rows, *_balance_table(outcomes), _scoring(arguments.attention, arguments.noise))
     return 0
 
 
-def simulated(arguments: argparse.Namespace) -> Simulation:
-    """Simulate every method on every machine that the arguments name.
+def _simulated(arguments: argparse.Namespace) -> "list[SimulatedBalance]":
+    """Simulate every method on every machine that the arguments name; return an outcome for each.
 
     Raises ConfigError for impossible arguments, and for data with fewer samples than a global batch.
     """
@@ -234,8 +218,7 @@ def simulated(arguments: argparse.Namespace) -> Simulation:
             )  # fmt: skip
             done = f"{len(outcomes)} of {len(worlds)}"
             progress.update(len(outcomes), len(worlds), f"{done}: {name}, {gpus:,} GPUs x {batch}")
-    scoring = _scoring(arguments.attention, arguments.noise)
-    return Simulation(outcomes, entries, lengths, cost, scoring)
+    return outcomes
 
 
 def _quotas(text: str, edges: tuple[int, ...], batches: list[int]) -> tuple[int, ...]:

@@ -33,7 +33,6 @@ OPTIONS = {
     "evaluate --checkpoint": "evaluate --weights",
     "fill-mask --checkpoint": "fill-mask --weights",
     "finetune squad --init": "finetune squad --weights",
-    "balance --html": "lab simulation --out",
     "lab time-to-target --rival-sweep": "lab time-to-target --baseline-sweep",
 }
 """New commands and options by old ones; each entry is a command with one option. They are looked up before COMMANDS,
