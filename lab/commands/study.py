@@ -1,4 +1,4 @@
-"""`bertbench lab study`: read a study's definition, run its missing trials, print tables, and write a page."""
+"""`bertbench lab study`: read a study's definition, run its missing trials, and print tables."""
 
 import argparse
 import importlib.util
@@ -8,17 +8,15 @@ from typing import Any
 
 import torch
 
-from bertbench.cli.arguments import add_number, emit, write_file
+from bertbench.cli.arguments import add_number, emit
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import runs_folder
 from bertbench.common.progress import Progress
 from lab.bench.harness import table_lines
-from lab.record_page import record_page
 from lab.study.definition import STUDIES, Configuration, Definition, Values, read_definition
 from lab.study.engine import Study, TrialOutcome
 from lab.study.language_run import read_setting, run_setting
 
-_PAGE = "study.html"
 _COMPARISONS = {
     "tuned values of": "{0[values_of]}", "configuration": "{0[difference][arm]}", "against": "{0[difference][against]}",
     "ratio": "{0[ratio]:.3f}", "95 % from": "{0[ratio_low]:.3f}", "to": "{0[ratio_high]:.3f}", "seeds": "{0[seeds]:d}",
@@ -41,7 +39,7 @@ def add_folder_arguments(parser: argparse.ArgumentParser, name: str) -> None:
     """Add the option for the folder that a study writes."""
     parser.add_argument(
         "--out", type=Path, metavar="DIR",
-        help="folder for runs, journal and page, from which an interrupted study resumes (default: "
+        help="folder for runs and journal, from which an interrupted study resumes (default: "
         f"runs/study_{name})",
     )  # fmt: skip
 
@@ -57,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the missing trials of the study, write its page and print its tables."""
+    """Run the missing trials of the study, and print its tables."""
     path = _definition_file(arguments.study)
     definition = read_definition(path)
     if definition.tuning:
@@ -70,14 +68,13 @@ def run(arguments: argparse.Namespace) -> int:
         rows = study.rows(range(1, 1 + (arguments.seeds or definition.seeds)))
         record = study.record(rows)
     shown = {"question": definition.question, "limits": definition.limits, "rule": _RULE, **record}
-    write_file(folder / _PAGE, record_page(f"Study: {path.stem}", shown), "--out")
     compared = [{"values_of": "each its own", **pair} for pair in (*record["comparisons"], *record["at_equal_values"])]
     lines = [
         *table_lines(record["arms"], _CONFIGURATIONS),
         "",
         *table_lines(compared, _COMPARISONS),
         "",
-        f"full record: {folder / _PAGE}",
+        f"trials: {folder / 'trials.jsonl'}",
     ]
     emit(arguments.json, shown, "\n".join(lines))
     return 0

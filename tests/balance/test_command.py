@@ -43,18 +43,14 @@ def test_plans_are_scored_by_another_cost_and_with_noise(histogram: str, answer:
     assert noisy[-1]["load_efficiency"] == pytest.approx(0.47, abs=0.15)
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
+def test_a_sentence_says_how_efficiencies_are_scored(histogram: str, printed: Printed) -> None:
+    words = ["balance", "--lengths", histogram, *SMALL, "--methods", "none,planned"]
+    for options, said in (
         ([], "Scored with the assignment's cost, without noise."),
         (["--attention", "0.5"], "Scored with attention at 0.5 times the assignment's cost, without noise."),
         (["--noise", "0.03"], "and with noise: the logarithm of a GPU's time has a standard deviation of 0.03."),
-    ],
-)
-def test_the_table_says_how_efficiencies_are_scored(
-    options: list[str], said: str, histogram: str, printed: Printed
-) -> None:
-    assert said in printed("balance", "--lengths", histogram, *SMALL, "--methods", "none,planned", *options)
+    ):
+        assert said in printed(*words, *options)
 
 
 def test_a_data_folder_and_its_index_stand_for_the_same_lengths(tiny_folder: Path) -> None:

@@ -40,7 +40,6 @@ ANSWERS = {
     "report": [f"report {RESULT}", "report smoke.txt"],
     "report --list": [f"report --list {RESULT}", "report --list smoke.txt"],
     "compare": [f"compare {RESULT} results/cpu_demo/bert/result_1.txt", "compare smoke.txt smoke.txt"],
-    "watch": [f"watch {RESULT}", "watch smoke.txt"],
     "judge": [f"judge {RESULT}"],
     "judge rules": ["judge rules"],
 }

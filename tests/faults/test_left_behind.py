@@ -24,8 +24,6 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 MARK = "BERTBENCH_TEST_ROW"
 COMMANDS = {
     "train": "train {tiny} --set schedule.max_steps=99999 --set evaluation.interval_samples=9999999",
-    "train with a side process": "train {tiny} --metrics-port 127.0.0.1:{port} --set schedule.max_steps=99999 "
-    "--set evaluation.interval_samples=9999999",
     "launch": "launch {tiny} --runs 99",
     "preflight": "preflight {tiny}",
     "finetune": "finetune squad --system {tiny} --train {questions} --dev {questions} --vocab {vocab} "
@@ -43,7 +41,6 @@ COMMANDS = {
     "gpu_check": "--only trainer --out {out}/gpu",
 }
 """Every command that starts processes, at work for longer than the test looks at it."""
-NEEDS = {"train with a side process": "prometheus_client"}
 QUICK = [
     ("data prepare", signal.SIGKILL, 0.5),
     ("preflight", signal.SIGHUP, 0.0),  # it lasts but seconds
@@ -135,20 +132,13 @@ def test_a_command_that_is_stopped_leaves_nothing_behind(
     name: str, number: signal.Signals, after_s: float, tiny_file: str, tmp_path: Path, temporary: Path,
     request: pytest.FixtureRequest,
 ) -> None:  # fmt: skip
-    if needed := NEEDS.get(name):
-        pytest.importorskip(needed)
     folder, text, vocab = tmp_path / "folder", tmp_path / "text", vocabulary_of_words(tmp_path / "vocab.txt")
     folder.mkdir()
     text.write_text(tiny_text(Random(9), articles=1000) * (400 if name == "data prepare" else 0))
     needs_data = name in ("lab time-to-target", "lab study", "lab paper")
     data = {"DATADIR": str(request.getfixturevalue("datasets"))} if needs_data else {}
     program = [sys.executable, "-m", "lab.bench.gpu_check"] if name == "gpu_check" else BERTBENCH
-    port = str(20_000 + os.getpid() % 10_000)
-    words = (
-        COMMANDS[name]
-        .format(tiny=tiny_file, text=text, vocab=vocab, out=folder, questions=QUESTIONS, port=port)
-        .split()
-    )
+    words = COMMANDS[name].format(tiny=tiny_file, text=text, vocab=vocab, out=folder, questions=QUESTIONS).split()
     code, said = stopped([*program, *words], folder, temporary, number, after_s, **data)
     if code == 0:
         assert after_s > 1, said

@@ -105,7 +105,7 @@ def test_a_straggler_that_gains_time_in_another_phase_says_so() -> None:
     )
 
 
-def test_report_and_watch_name_the_straggler(tmp_path: Path, answer: Answer, printed: Printed) -> None:
+def test_report_names_the_straggler(tmp_path: Path, answer: Answer, printed: Printed) -> None:
     times = {"data": [1, 1], "forward": [10, 31], "backward": [20, 21], "optimizer": [3, 3], "wait": [22, 0]}
     log = write_run(tmp_path, steps=0, until_ms=600, status=None)
     broken = row(3, ranks_ms={"data": [1, "x"]}) + row(4, ranks_ms=7)
@@ -115,5 +115,3 @@ def test_report_and_watch_name_the_straggler(tmp_path: Path, answer: Answer, pri
     (content,) = answer("report", log)
     expected = {"rank": 1, "phase": "forward", "behind_ms": 22.0, "phase_behind_ms": 21.0}
     assert content["runs"][0]["straggler"] == expected
-    state = answer("watch", log)
-    assert (state["straggler"], state["straggler_phase"]) == (1, "forward")

@@ -93,8 +93,6 @@ GROUPS: dict[str, tuple[Command, ...]] = {
                 planning.add_balance_arguments, planning.balance),
     ),
     "follow": (
-        Command("watch", "show a run in the terminal, live or finished",
-                following.add_watch_arguments, following.watch),
         Command("report", "summarize runs in a table, or list them",
                 following.add_report_arguments, following.report),
         Command("compare", "compare two runs, or two sets of runs",

@@ -4,7 +4,6 @@ import argparse
 import os
 import shlex
 import sys
-from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from bertbench.cli.arguments import (
@@ -34,7 +33,6 @@ a bad cable."""
 def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the system, the seed and the output."""
     from bertbench.launch.variables import SYSTEM_VARIABLES
-    from bertbench.report.trackers import TRACKERS
 
     parser.epilog = (
         "Variables that published submissions export, such as DGXSYSTEM, NEXP, SEED and LR, take effect, or are "
@@ -59,19 +57,6 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
         "folder or a snapshot (default: never)",
     )  # fmt: skip
     add_flag(parser, "--allow-config-change", "resume although the configuration has changed")
-    parser.add_argument(
-        "--track",
-        action="append",
-        default=[],
-        choices=TRACKERS,
-        help="record the run in a tracker from a separate process, in runs/tensorboard, runs/mlflow or runs/wandb; "
-        "may be repeated",
-    )
-    parser.add_argument(
-        "--metrics-port",
-        metavar="[HOST:]PORT",
-        help="serve the run's state as OpenMetrics, for Prometheus (default host: 127.0.0.1)",
-    )
     group = parser.add_mutually_exclusive_group()
     for short, text in (
         ("smoke", "train a few steps and evaluate, to check the machine and the system file"),
@@ -93,13 +78,7 @@ def train(arguments: argparse.Namespace) -> int:
 
     ranks = ranks_of(system)
     if ranks is not None:
-        return run_as_rank(
-            system,
-            ranks,
-            run_options(arguments),
-            unread=lambda: say_unread(system, arguments),
-            alongside=lambda files: _alongside(files, arguments),
-        )
+        return run_as_rank(system, ranks, run_options(arguments), unread=lambda: say_unread(system, arguments))
     files, code = run_here(system, arguments)
     emit(arguments.json, outcome(files))
     return code
@@ -117,16 +96,6 @@ def run_options(arguments: argparse.Namespace) -> "RunOptions":
         short=arguments.short,
         variables=arguments.variables,
     )
-
-
-def _alongside(files: "ResultFiles", arguments: argparse.Namespace) -> AbstractContextManager[None]:
-    """Return a context in which a separate process tracks the run or serves its metrics, if either is requested."""
-    if not arguments.track and not arguments.metrics_port:
-        return nullcontext()
-    from bertbench.common.paths import runs_folder
-    from bertbench.report.side_process import side_process
-
-    return side_process(arguments.track, arguments.metrics_port, files.log.absolute(), runs_folder())
 
 
 def run_here(
@@ -159,10 +128,6 @@ def run_here(
             f"warning: {training.folder} was made with another data.recipe than the system file's: {'; '.join(differs)}"
         )
     check_start(system)
-    if arguments.track or arguments.metrics_port:
-        from bertbench.report.side_process import check_side_work
-
-        check_side_work(arguments.track, arguments.metrics_port)
     options = run_options(arguments)
     code = code_of_ended(options)
     if code is not None:
@@ -183,7 +148,7 @@ def rank_words(arguments: argparse.Namespace, resume: str | None = None) -> list
     resume = resume or arguments.resume
     words = passed_on(
         arguments,
-        "seed", "resume", "allow_config_change", "track", "metrics_port",
+        "seed", "resume", "allow_config_change",
         resume=None if resume == "never" else resume,
     )  # fmt: skip
     if arguments.short:

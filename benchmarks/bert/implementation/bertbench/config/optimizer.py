@@ -82,7 +82,7 @@ class Clip(Section):
     """`after`: the reduced gradient, by its global norm; `before`: every rank's whole gradient, before the all-reduce;
     `bucket`: every rank's gradient bucket by bucket, each just before its all-reduce (formulas in docs/clipping.md)."""
     max_norm: PositiveFloat = 1.0
-    """Largest norm of a gradient. Lower it where the loss jumps; `watch` shows the share that is clipped."""
+    """Largest norm of a gradient. Lower it where the loss jumps; metrics.jsonl has the share that is clipped."""
     divisor: Count | None = None
     """The number B in a bucket's largest norm, max_norm / sqrt(B), for mode `bucket` (default: the number of buckets).
     With a smaller number, the whole gradient's norm may exceed max_norm."""

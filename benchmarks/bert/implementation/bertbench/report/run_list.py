@@ -126,12 +126,12 @@ def status(log: Path, facts: RunFacts) -> str:
         return stated if isinstance(stated, str) else "unfinished"
     times_s = [event.time_ms / 1e3 for event in facts.events()]
     longest_gap_s = max((later - earlier for earlier, later in pairwise(times_s)), default=0.0)
-    if silence_s(log) <= max(_QUIET_S, _QUIET_GAPS * longest_gap_s):
+    if _silence_s(log) <= max(_QUIET_S, _QUIET_GAPS * longest_gap_s):
         return "running"
     return "unfinished" if facts.started_ms is not None else "not started"
 
 
-def silence_s(log: Path) -> float:
+def _silence_s(log: Path) -> float:
     """Return the seconds since a run last wrote to its log or its metrics."""
     written = [0.0]
     for path in (log, log.with_suffix("") / "metrics.jsonl"):

@@ -7,7 +7,6 @@ Each rank then does the same again, because torchrun and srun start ranks withou
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -151,18 +150,8 @@ def outcome(files: ResultFiles) -> dict[str, object]:
     }
 
 
-def run_as_rank(
-    system: System,
-    ranks: Ranks,
-    options: RunOptions,
-    unread: Callable[[], None],
-    alongside: Callable[[ResultFiles], AbstractContextManager[None]],
-) -> int:
-    """Run this process as one rank, and return its exit code.
-
-    `unread` names the settings that the run doesn't read. `alongside` starts processes that follow the run, on the rank
-    that writes the files.
-    """
+def run_as_rank(system: System, ranks: Ranks, options: RunOptions, unread: Callable[[], None]) -> int:
+    """Run this process as one rank, and return its exit code; `unread` names the settings that the run doesn't read."""
     startup = Startup.of_rank()
     short = options.short
     if short:
@@ -196,8 +185,7 @@ def run_as_rank(
             if resumption:
                 progress.message(f"resumes after step {resumption.meta.step}, from {resumption.path}")
             chosen = TrainOptions(resumption, startup, profiler, short)
-            with alongside(files) if files else nullcontext():
-                run = train(system, world, seed, files, progress, chosen)
+            run = train(system, world, seed, files, progress, chosen)
             if files and short == "profile":
                 progress.message(profiler.write(files.folder))
             for line in _closing_lines(run, short, files):

@@ -1,13 +1,10 @@
-"""Show a comparison as text in a terminal, and as a page with its curves."""
+"""Show a comparison as text in a terminal."""
 
 import math
 from collections.abc import Iterator
 
 from bertbench.common.markup import aligned, cell
-from bertbench.report import page
-from bertbench.report.charts import Axis, lines
 from bertbench.report.comparison import Comparison, Estimate, Ratio
-from bertbench.run_files.json_files import Points
 from bertbench.run_files.verdicts import reached_text
 
 _MEASURES_HEADER = ["measure", "A", "B", "B / A (95 %)"]
@@ -26,30 +23,6 @@ def comparison_text(comparison: Comparison) -> str:
         [comparison.conclusion],
     ]
     return "\n\n".join("\n".join(paragraph) for paragraph in paragraphs)
-
-
-def comparison_page(comparison: Comparison) -> str:
-    """Return a comparison as a page of HTML."""
-    settings = _setting_rows(comparison)
-    a = comparison.a
-    b = comparison.b
-    curves = [
-        _chart("Accuracy by samples", a.accuracy, b.accuracy, "training samples", "accuracy"),
-        _chart("Accuracy by time", a.accuracy_by_time, b.accuracy_by_time, "seconds", "accuracy"),
-        _chart("Loss", a.loss, b.loss, "step", "loss"),
-    ]
-    same = page.paragraph("The known settings are the same on both sides.")
-    return page.page(
-        "A and B",
-        page.section("Which runs", *map(page.paragraph, [*_who(comparison), comparison.conclusion])),
-        page.section("Measures", page.html_table(_MEASURES_HEADER, _measure_rows(comparison), _MEANS)),
-        page.section("Settings", page.html_table(_SETTINGS_HEADER, settings) if settings else same),
-        page.section("Curves", page.panels(*curves)),
-    )
-
-
-def _chart(title: str, a: Points, b: Points, x: str, y: str) -> str:
-    return lines(f"{title}, mean of the runs", {"A": a, "B": b}, Axis(x), Axis(y))
 
 
 def _who(comparison: Comparison) -> Iterator[str]:
