@@ -9,10 +9,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import Any
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from bertbench.report.pipeline_step import PassBar
@@ -31,7 +33,7 @@ _LARGEST = 1e15  # larger and non-finite values are left out, because logs may c
 _MOST_MARKERS = 60  # a line with more points is drawn without markers
 _MOST_NUMBERED = 64  # passes of a step; numbers in more of them would be illegible
 _PASS_COLOURS = {"forward": COLOURS[0], "backward": COLOURS[1]}
-STYLE = {
+STYLE: dict[Any, Any] = {
     "font.size": 10,
     "axes.grid": True,
     "grid.color": "#d8dee4",
@@ -124,7 +126,7 @@ def pipeline_step(bars: Sequence[PassBar]) -> str:
             if len(bars) <= _MOST_NUMBERED:
                 axes.text(left_ms + width_ms / 2, bar.rank, str(1 + bar.microbatch), color="white", size=8,
                           ha="center", va="center")  # fmt: skip
-        handles = [axes.barh(0, 0, color=colour) for colour in _PASS_COLOURS.values()]
+        handles = [Patch(color=colour) for colour in _PASS_COLOURS.values()]
         figure.legend(handles, list(_PASS_COLOURS), loc="outside upper right", ncols=2, frameon=False)
         axes.set_yticks(range(ranks), [f"rank {rank}" for rank in range(ranks)])
         axes.invert_yaxis()
