@@ -2,7 +2,6 @@
 
 import argparse
 import importlib
-from collections.abc import Callable
 
 from bertbench.cli.commands import Command
 
@@ -22,36 +21,23 @@ _BENCHES = {
     "links": "compare methods of training over slow links",
     "exchange": "compare ways to combine gradients: all-reduces, parameter servers, gossip",
     "pipeline": "compare pipeline schedules at equal work",
+    "number-formats": "compare fp8, or hidden states in bf16, with a plainer format by samples to the target",
     "squad": "fine-tune on questions in several layouts, and compare speed, scores and goodput",
 }
 _STUDIES = {
     "study": "compare configurations by samples to the target, over many seeds",
     "paper": "check the paper's claims one by one",
 }
-_FORMATS = {
-    "fp8": "compare products in fp8 with bf16 by samples to the target",
-    "residual": "compare hidden states in bf16 with fp32 by samples to the target",
-}
-"""Each command runs lab/bench/number_formats.py with the comparison of its name."""
 
 
-def _command(name: str, text: str, module: str, study: str | None = None) -> Command:
-    """Return a command, whose module defines `add_arguments` and `run`, or makes them for `study`."""
-
-    def functions() -> tuple[Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace], int]]:
-        loaded = importlib.import_module(module)
-        if study is None:
-            return loaded.add_arguments, loaded.run
-        add_arguments, run = loaded.study_command(study)
-        return add_arguments, run
+def _command(name: str, text: str, module: str) -> Command:
+    """Return a command, whose module defines `add_arguments` and `run`."""
 
     def add_arguments(parser: argparse.ArgumentParser) -> None:
-        add, _ = functions()
-        add(parser)
+        importlib.import_module(module).add_arguments(parser)
 
     def run(arguments: argparse.Namespace) -> int:
-        _, run_command = functions()
-        return run_command(arguments)
+        return importlib.import_module(module).run(arguments)
 
     return Command(f"lab {name}", text, add_arguments, run)
 
@@ -59,5 +45,4 @@ def _command(name: str, text: str, module: str, study: str | None = None) -> Com
 COMMANDS = (
     *(_command(name, text, f"lab.bench.{name.replace('-', '_')}") for name, text in _BENCHES.items()),
     *(_command(name, text, f"lab.commands.{name}") for name, text in _STUDIES.items()),
-    *(_command(name, text, "lab.bench.number_formats", study=name) for name, text in _FORMATS.items()),
 )
