@@ -22,11 +22,9 @@ _STUDIES = ("clip", "buckets", "compression")
 OPTIMIZER_STUDY = RESULTS / "studies" / "optimizer.json"
 _OPTIMIZERS = {"lamb": "LAMB", "muon": "Muon"}
 _STARTS = {"start random": "from random weights", "start checkpoint": "from a checkpoint"}
-_COMPARING_LINE = re.compile(
-    r"^.*(?:\d x (?:\(.*\) )?(?:as fast|the samples/s)|times the samples/s|95 % interval ).*", re.MULTILINE
-)
+_COMPARING_LINE = re.compile(r"^.*(?:\d x (?:\(.*\) )?(?:as fast|the samples/s)|times the samples/s).*", re.MULTILINE)
 """A line of a bench that compares two programs."""
-_COMPARISON = re.compile(r"([-+]?\d+\.\d+) (x|times|%)(?: \((?:95 % interval )?(\S+) to (\S+).*?\))?")
+_COMPARISON = re.compile(r"(\d+\.\d+) (x|times)(?: \((\S+) to (\S+).*?\))?")
 """The figure in such a line, its unit, and the ends of its interval if it has one."""
 
 Rows = Iterator[list[str]]
@@ -72,8 +70,7 @@ def _bench_claims() -> Rows:
                 claim = " ".join(f"{path.stem}: {size}{line.replace(comparison[0], '...', 1)}".split())
                 shown = "no interval recorded"
                 if low:
-                    no_difference = 0 if unit == "%" else 1
-                    shown = _shown(float(low) <= no_difference <= float(high))
+                    shown = _shown(float(low) <= 1 <= float(high))
                 yield [claim, f"{figure} {unit}{interval}", seeds, shown, f"`{command_of(record)}`", link(path)]
 
 
