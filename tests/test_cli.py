@@ -116,7 +116,6 @@ REFUSED = {
     "trian cpu_demo": "invalid choice: 'trian'; did you mean train?",
     "data verfy DIR": "invalid choice: 'verfy'; did you mean verify?",
     "lab stepp": "invalid choice: 'stepp'; did you mean step?",
-    "estimate --gpu-model h10": "argument --gpu-model: 'h10': not one of a100-pcie, a100-sxm, h100-pcie",
     "train cpu_demo --init run": "starting weights are given with --weights run",
     "evaluate cpu_demo --init run --lr 1": "--weights run --set optimizer.learning_rate=1",
     "config show cpu_demo --init run": "--set model.checkpoint=run",
