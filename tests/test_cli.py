@@ -98,7 +98,6 @@ REFUSED = {
     "trian cpu_demo": "invalid choice: 'trian'; did you mean train?",
     "data verfy DIR": "invalid choice: 'verfy'; did you mean verify?",
     "lab stepp": "invalid choice: 'stepp'; did you mean step?",
-    "estimate --gpu-model h10": "argument --gpu-model: 'h10': not one of a100-pcie, a100-sxm, h100-pcie",
     "train cpu_demo --sede 3": "unrecognized arguments: --sede 3; did you mean --seed?",
     "train cpu_demo --lr 1e-3": "unrecognized arguments: --lr 1e-3\n",
     "train cpu_demo --max_step 3": "did you mean --set schedule.max_steps=VALUE?",
