@@ -86,8 +86,8 @@ def balance() -> Picture:
     figure, axes = _axes(5.4, 4.2)
     for method in dict.fromkeys(row["method"] for row in rows):
         of_method = [row for row in rows if row["method"] == method]
-        batches = [row["batch"] for row in of_method]
-        axes.plot(batches, [row["efficiency"] for row in of_method], marker=".", label=method)
+        batches = [row["local_batch"] for row in of_method]
+        axes.plot(batches, [row["load_efficiency"] for row in of_method], marker=".", label=method)
     axes.set_xscale("log", base=2)
     axes.set_xticks(batches, [str(batch) for batch in batches])
     axes.set_ylim(top=1)
