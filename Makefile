@@ -11,7 +11,7 @@ INSTALL = $(BIN)/python -m pip install --quiet --no-compile --disable-pip-versio
 # pip would compile on one core only. Some packages contain files for a newer Python, which can't be compiled here.
 COMPILE = $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 
-.PHONY: help demo test test-faults test-track test-floor test-newest test-all image image-test bench docs release-check setup wheels lint format types clean
+.PHONY: help demo test test-faults test-track test-floor test-newest test-all image image-test bench docs setup wheels lint format types clean
 
 demo: $(VENV)/.run-ready ## prepare data, train to the target, judge the log, and print a table of the run
 	@echo "using $(VENV)"
@@ -30,10 +30,10 @@ test: $(VENV)/.dev-ready ## run the fast tests, in a few minutes
 test-faults: $(VENV)/.dev-ready ## run the fault tests, in which runs lose ranks, disks or data
 	$(BIN)/python -m pytest -m faults
 
-test-track: $(VENV)/.dev-ready ## install the trackers and Prometheus' client, and test with them
-	$(INSTALL) --editable ".[metrics,tensorboard,mlflow,wandb]"
+test-track: $(VENV)/.dev-ready ## install the trackers, and test with them
+	$(INSTALL) --editable ".[tensorboard,mlflow,wandb]"
 	@$(COMPILE)
-	$(BIN)/python -m pytest tests/report/test_alongside.py tests/report/test_trackers.py
+	$(BIN)/python -m pytest tests/report/test_trackers.py
 
 test-floor: $(FLOOR)/.ready ## test with the oldest supported torch, in its CUDA build; 6 GB
 	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(FLOOR)/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow and not faults" $(TORCH_TESTS)
@@ -63,9 +63,6 @@ bench: $(VENV)/.dev-ready ## compare a small training step with transformers' BE
 docs: $(VENV)/.dev-ready ## build the documentation site in site/, and check its links
 	$(BIN)/mkdocs build --strict --quiet
 
-release-check: ## list what still prevents a release (RELEASING.md)
-	$(PYTHON) docs/site/release.py
-
 setup: $(VENV)/.dev-ready ## install everything for development
 
 wheels: $(VENV)/.run-ready ## download the packages that a machine without a network lacks (CONTRIBUTING.md)
@@ -73,11 +70,10 @@ wheels: $(VENV)/.run-ready ## download the packages that a machine without a net
 	  --only-binary :all: --python-version $(WHEELS_FOR) --platform manylinux2014_x86_64 --platform manylinux_2_17_x86_64 \
 	  pydantic pydantic-core annotated-types typing-inspection mlperf-logging google-crc32c argcomplete tokenizers
 
-lint: $(VENV)/.dev-ready ## check style, imports between packages, words, shell scripts, and the Dockerfile
+lint: $(VENV)/.dev-ready ## check style, imports between packages, shell scripts, and the Dockerfile
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
-	! git grep -nwiE -f docs/site/words.txt -- '*.py' '*.md' '*.sh' '*.sub' ':!tests' ':!results' # the file lists unclear words
 	$(BIN)/shellcheck $(SCRIPTS)
 	$(BIN)/hadolint Dockerfile
 

@@ -15,10 +15,8 @@ from compliance.official import DEFAULT_RULESET as DEFAULT_RULESET  # for other 
 # Each function imports its package when it is called, because `import compliance.read.log` needs no other package.
 if TYPE_CHECKING:
     from compliance.judge import Judgement
-    from compliance.official.tools import Convergence
     from compliance.package.package import PackageJudgement
     from compliance.package.result import Result
-    from compliance.read.run import Converged
 
 
 def judge_log(path: Path, ruleset: str | None = None, division: str | None = None, strict: bool = False) -> "Judgement":
@@ -91,10 +89,3 @@ def runs_per_result(benchmark: str) -> int:
     from compliance.official import tools  # noqa: PLC0415 - as above
 
     return tools.runs_per_result(benchmark)
-
-
-def convergence(runs: "Sequence[Converged]", ruleset: str, reference: str | None = None) -> "Convergence":
-    """Judge samples to converge against the official RCP checker's points, or against `reference`, the same in JSON."""
-    from compliance.official import tools  # noqa: PLC0415 - as above
-
-    return tools.convergence(runs, ruleset, reference)

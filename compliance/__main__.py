@@ -192,8 +192,23 @@ def _judged(paths: Sequence[Path], options: argparse.Namespace) -> Iterator[Judg
         return
     from concurrent.futures import ProcessPoolExecutor  # noqa: PLC0415 - takes 20 ms, and ten logs don't need it
 
-    with ProcessPoolExecutor(processes) as pool:
+    with ProcessPoolExecutor(processes, initializer=_end_with_parent) as pool:
         yield from pool.map(_job, jobs, chunksize=16)
+
+
+def _end_with_parent() -> None:
+    """Let this process end when the one that started it does, even if that one is killed."""
+    from multiprocessing import parent_process  # noqa: PLC0415 - loaded with the pool
+    from threading import Thread  # noqa: PLC0415
+
+    parent = parent_process()
+    assert parent is not None, "a pool has started this process"
+
+    def wait_and_end() -> None:
+        parent.join()
+        os._exit(1)
+
+    Thread(target=wait_and_end, daemon=True).start()
 
 
 def _logs_at(path: Path) -> list[Path]:

@@ -10,10 +10,8 @@ import pytest
 from selenium import webdriver
 
 
-def show(driver: webdriver.Chrome, path: Path, width: int, dark: bool) -> None:
-    """Open a file in a window of this width; with `dark`, the reader's system prefers dark pages."""
-    scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
+def show(driver: webdriver.Chrome, path: Path, width: int) -> None:
+    """Open a file in a window of this width."""
     metrics = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 600}
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     driver.get(path.as_uri())

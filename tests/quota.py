@@ -1,4 +1,4 @@
-"""A processor quota for single processes, by a control group of version 2 or 1: half a core, as a slow machine has."""
+"""A processor quota for single processes, by a control group of version 2 or 1."""
 
 import os
 from collections.abc import Iterator

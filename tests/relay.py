@@ -13,7 +13,6 @@ from bertbench.distributed.world import World
 from bertbench.loading.loader import Loader, make_exchange
 from bertbench.results.files import ResultFiles
 from bertbench.results.metrics import Metrics
-from bertbench.results.mlperf_log import MlperfLog
 from bertbench.training.build import make_trainer
 from bertbench.training.trainer import Trainer
 from tests.training.steps import SEED, sampler_of
@@ -50,7 +49,7 @@ def take_steps(
     exchange = make_exchange(system, sampler, world)
     loader = Loader(sampler, system.layout.coordinate(world.rank).data, world.device, exchange)
     losses = []
-    with MlperfLog(None) as silent, Metrics(files.metrics if world.leads else None, world, silent) as metrics:
+    with Metrics(files.metrics if world.leads else None, world) as metrics:
         for step, parts in zip(steps, loader.steps(steps), strict=True):
             losses.append(world.sum(trainer.step(step, parts.parts).loss).item())
             snapshots.save_if_due(trainer, step + 1, [], metrics)

@@ -1,22 +1,10 @@
-# 8 DGX A100, 64 GPUs, closed division
-# 8 nodes x 8 GPUs x 48 samples x 1 gradient step: 3,072 samples per step
-#
-#   source config_DGXA100_8x8x48x1.sh
-#   sbatch -N $DGXNNODES -t $WALLTIME run.sub
-# You may change values: bertbench uses them, or refuses them by name. This file is the output of
-#   bertbench config export dgxa100_n8 --shell
+# 8 DGX A100, 64 GPUs, closed division (dgxa100_n8)
+# 8 nodes x 8 GPUs x 48 samples: 3,072 samples per step
 # shellcheck shell=sh
-
-# Machine
 export DGXSYSTEM=DGXA100_8x8x48x1
 export DGXNNODES=8
 export DGXNGPU=8
-
-# Samples per GPU and step, and number of parts that a GPU computes them in
 export BATCHSIZE=48
-export GRADIENT_STEPS=1
-
-# Optimizer and schedule
 export LR=0.0020992
 export OPT_LAMB_BETA_1=0.60466
 export OPT_LAMB_BETA_2=0.85437
@@ -24,13 +12,5 @@ export WEIGHT_DECAY_RATE=0.1
 export MAX_STEPS=1059
 export WARMUP_STEPS=0
 export START_WARMUP_STEP=0
-
-# Samples before the first evaluation, between evaluations, and at most
-export EVAL_ITER_START_SAMPLES=175000
-export EVAL_ITER_SAMPLES=175000
-export MAX_SAMPLES_TERMINATION=4500000
-
-# Minutes for a run, and for the job; export NEXP before you source this file. Computed, not measured:
-# 2 x 3.4, the most that `bertbench estimate` expects, plus 10 for initialisation, rounded up to a multiple of 5.
-export WALLTIME_MINUTES=20
-export WALLTIME=$((${NEXP:-1} * WALLTIME_MINUTES + 5))
+export WALLTIME_MINUTES=15 # of a run
+export WALLTIME=$((${NEXP:-1} * WALLTIME_MINUTES + 5)) # of the job: export NEXP before you source this file

@@ -1,22 +1,10 @@
-# 8 DGX A100, 64 GPUs, open division: ADAM, scaled, untested
-# 8 nodes x 8 GPUs x 48 samples x 1 gradient step: 3,072 samples per step
-#
-#   source config_DGXA100_8x8x48x1_open.sh
-#   sbatch -N $DGXNNODES -t $WALLTIME run.sub
-# You may change values: bertbench uses them, or refuses them by name. This file is the output of
-#   bertbench config export dgxa100_n8_open --shell
+# 8 DGX A100, 64 GPUs, open division: ADAM, scaled, untested (dgxa100_n8_open)
+# 8 nodes x 8 GPUs x 48 samples: 3,072 samples per step
 # shellcheck shell=sh
-
-# Machine
 export DGXSYSTEM=DGXA100_8x8x48x1_open
 export DGXNNODES=8
 export DGXNGPU=8
-
-# Samples per GPU and step, and number of parts that a GPU computes them in
 export BATCHSIZE=48
-export GRADIENT_STEPS=1
-
-# Optimizer and schedule
 export LR=0.00017017148736694844
 export OPT_LAMB_BETA_1=0.9625670395797675
 export OPT_LAMB_BETA_2=0.965774756527328
@@ -24,13 +12,5 @@ export WEIGHT_DECAY_RATE=0.0012497484053551027
 export MAX_STEPS=1595
 export WARMUP_STEPS=437
 export START_WARMUP_STEP=-85
-
-# Samples before the first evaluation, between evaluations, and at most
-export EVAL_ITER_START_SAMPLES=175000
-export EVAL_ITER_SAMPLES=175000
-unset MAX_SAMPLES_TERMINATION
-
-# Minutes for a run, and for the job; export NEXP before you source this file. Computed, not measured:
-# 2 x 3.2, the most that `bertbench estimate` expects, plus 10 for initialisation, rounded up to a multiple of 5.
-export WALLTIME_MINUTES=20
-export WALLTIME=$((${NEXP:-1} * WALLTIME_MINUTES + 5))
+export WALLTIME_MINUTES=20 # of a run
+export WALLTIME=$((${NEXP:-1} * WALLTIME_MINUTES + 5)) # of the job: export NEXP before you source this file

@@ -4,7 +4,7 @@
 #   gpu_check.sh --only variants      other batches and kernels; compares their losses with those of the first variant
 #   gpu_check.sh --only correctness   compares every fast path with plain arithmetic
 #   gpu_check.sh --only product       transformers' step, then BERT-Large and the demo by run_and_time.sh
-# Each result is written immediately to runs/gpu_check/gpu_check.json and .html; `--out FOLDER` chooses another folder.
+# Each result is written immediately to runs/gpu_check/gpu_check.json; `--out FOLDER` chooses another folder.
 # The last line says which checks held, which failed, and which were not reached.
 # It needs a python3 (or PYTHON) with torch, numpy, h5py and pytest. Other missing packages come from wheels/, which
 # `make wheels` fills on a machine with a network. Without a GPU, parts run at a small size, or until they need the GPU.

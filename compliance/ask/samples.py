@@ -22,7 +22,7 @@ _RATE_SHARE = 0.05
 
 
 def ask(case: Case) -> Iterator[Question]:
-    """Ask about counts that disagree, and about samples that were skipped."""
+    """Ask about counts that disagree."""
     counted = case.in_samples()
     if counted and case.batch:
         samples = [count for _, count in counted]
@@ -30,11 +30,6 @@ def ask(case: Case) -> Iterator[Question]:
         yield from _train_samples(case, case.batch, samples[-1], longest)
         yield from _throughput(case, samples[-1])
         yield from _starts(case, case.batch)
-    skipped = case.all("samples_skipped")
-    if skipped:
-        counts = [event.value for event in skipped]
-        figure = f"samples_skipped {shown(counts)}, but a batch usually uses every sample"
-        yield SAMPLES.question(figure, skipped[0].line)
 
 
 def _train_samples(case: Case, batch: float, trained: float, longest: float) -> Iterator[Question]:

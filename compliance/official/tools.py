@@ -6,7 +6,6 @@ keys anywhere in a line, and writes files next to the logs. So we write files fo
 need.
 """
 
-import io
 import json
 import logging
 import sys
@@ -60,11 +59,8 @@ def description_problems(content: dict[str, Any], ruleset: str) -> list[str]:
     return [record.getMessage().strip() for record in records if record.levelno >= logging.ERROR]
 
 
-def convergence(runs: Sequence[Converged], ruleset: str, reference: str | None = None) -> Convergence:
-    """Judge the samples to converge of one result's runs against the reference convergence points.
-
-    The points are those of the ruleset, or those in `reference`, which is JSON like the official files.
-    """
+def convergence(runs: Sequence[Converged], ruleset: str) -> Convergence:
+    """Judge the samples to converge of one result's runs against the ruleset's reference convergence points."""
     from mlperf_logging.rcp_checker import rcp_checker  # noqa: PLC0415 - its scipy takes a second to load
 
     with tempfile.TemporaryDirectory() as folder, _listening() as records:
@@ -73,7 +69,7 @@ def convergence(runs: Sequence[Converged], ruleset: str, reference: str | None =
         try:
             passed, message, scaling = rcp_checker.check_directory(
                 folder, "training", ruleset, verbose=False, bert_train_samples=False, rcp_pass="pruned_rcps",
-                rcp_file=None if reference is None else io.StringIO(reference), set_scaling=True,
+                set_scaling=True,
             )  # fmt: skip
         except Exception as error:  # the checker may raise anything on unexpected runs  # noqa: BLE001
             return Convergence(False, f"the official checker crashes on these logs: {error!r}")

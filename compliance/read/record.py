@@ -188,10 +188,6 @@ def as_json(content: Any) -> str:
     return json.dumps(json.loads(text, parse_constant=lambda _: None), indent=2)
 
 
-JSON_FORMAT = 1
-"""Version of the format of `--json` output; it grows when a field is removed or changes its name or meaning."""
-
-
 def answer_json(command: str, content: Any) -> str:
     """Return a command's output for `--json`: an object that names the command, or a list of such objects."""
     plain_content = json.loads(as_json(content))
@@ -206,7 +202,7 @@ def error_json(command: str, message: str, exit_code: int) -> str:
 
 
 def _named(command: str, content: Any) -> Any:
-    return {"json_format": JSON_FORMAT, "command": command, **content} if isinstance(content, dict) else content
+    return {"command": command, **content} if isinstance(content, dict) else content
 
 
 def distinct(values: Iterable[Any]) -> list[Any]:

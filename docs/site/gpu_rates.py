@@ -1,8 +1,8 @@
-"""Tabulate rates per GPU: those of published results, from their logs, and our own measurements."""
+"""Tabulate rates of GPUs: those of published results, from their logs, and our own measurements."""
 
 from bertbench.common.published_results import PublishedResult, published_results
 from bertbench.machine.gpu_peaks import DENSE_TFLOPS, gpu_kind
-from bertbench.plan.load_efficiency import flops_per_sample
+from bertbench.plan.estimate import flops_per_sample
 from docs.site.tables import RESULTS, read, table
 
 _GPU_RESULTS = (
@@ -38,6 +38,32 @@ def gpu_rates() -> str:
     return table(heads, rows)
 
 
+def gpu_scaling() -> str:
+    """Return the fastest published result for each number of A100 SXM modules and of H100 SXM modules."""
+    rows = []
+    for kind in ("A100", "H100"):
+        fastest: dict[int, PublishedResult] = {}
+        for result in published_results():
+            if result.accelerators and gpu_kind(result.accelerator) == kind:
+                best = fastest.get(result.accelerators)
+                if best is None or _rate(result) > _rate(best):
+                    fastest[result.accelerators] = result
+        for number, result in sorted(fastest.items()):
+            rows.append(
+                [
+                    f"{number:,} {kind}", f"{result.global_batch_size:,}",
+                    f"{result.submitter} {result.rounds.replace(';', ', ')}", f"{_rate(result):,.0f}",
+                    f"{_rate(result) / number:,.0f}",
+                ]
+            )  # fmt: skip
+    return table(["GPUs", "batch", "result", "samples/s", "samples/s per GPU"], rows)
+
+
+def _rate(result: PublishedResult) -> float:
+    """Return samples/s of all accelerators, over the whole run."""
+    return result.samples_to_converge / result.seconds
+
+
 def _our_rates() -> tuple[float, float]:
     """Return the samples/s of the recorded run on an H100, from its time to train, and of its replayed step."""
     large = next(part for part in read(_OURS_BY_TIME)["parts"] if part["name"] == "large")
@@ -52,7 +78,7 @@ def _published_rate_row(result: PublishedResult, ours: float) -> list[str]:
     assert result.accelerators
     kind = gpu_kind(result.accelerator)
     assert kind is not None
-    rate = result.samples_to_converge / result.seconds / result.accelerators
+    rate = _rate(result) / result.accelerators
     batch = result.global_batch_size // result.accelerators
     return [
         f"{result.submitter} {result.rounds.replace(';', ', ')}: {batch} samples",

@@ -8,7 +8,9 @@ leads to the repository there; otherwise it becomes plain text. A picture is a l
 import os
 import posixpath
 import re
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
@@ -16,10 +18,6 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 _REPOSITORY = Path(__file__).parents[2]
-sys.path.insert(0, str(_REPOSITORY))  # because this folder isn't installed
-
-from docs.site.report_picture import report_page  # noqa: E402
-
 _PAGES = {
     "README.md": "index.md", "results/README.md": "results.md", "compliance/README.md": "rules.md",
     "CHANGELOG.md": "changelog.md",
@@ -28,6 +26,7 @@ _BLOCK = re.compile(r"^```\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LONGEST_LINE = 100  # characters that fit at the usual font size
 _INLINE_CODE = re.compile(r"<code>[^\n]*?</code>")
 _OPTION = re.compile(r"(?<=[\s>])--?[a-z][\w-]*")
+_LINK_TO_LOG = re.compile(r'<a href="[^"]*">(.*?)</a>')
 _LINK = re.compile(r"(!?)\[([^]]*)\]\(([^)#:]+)(#[^)]*)?\)")
 
 
@@ -35,7 +34,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages from outside docs/, and the report of results/ without links to logs, which the site lacks."""
     for source, page in _PAGES.items():
         files.append(File.generated(config, page, content=(_REPOSITORY / source).read_text()))
-    files.append(File.generated(config, "report.html", content=report_page("results")))
+    files.append(File.generated(config, "report.html", content=_report()))
     files.append(File.generated(config, "wide.css", content=Path(__file__).with_name("wide.css").read_text()))
     return files
 
@@ -60,6 +59,15 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Mark the options in inline code, which wide.css keeps on one line."""
     return _INLINE_CODE.sub(lambda code: _OPTION.sub(r'<span class="option">\g<0></span>', code[0]), html)
+
+
+def _report() -> str:
+    """Return the page that `bertbench report` draws of results/, without its links to logs."""
+    with tempfile.TemporaryDirectory() as scratch:
+        page = Path(scratch, "report.html")
+        command = [sys.executable, "-P", "-m", "bertbench", "report", "results", "--html", str(page)]
+        subprocess.run(command, check=True, cwd=_REPOSITORY, stdout=subprocess.DEVNULL)
+        return _LINK_TO_LOG.sub(r"\1", page.read_text(encoding="utf-8"))
 
 
 def _sized(block: re.Match[str]) -> str:

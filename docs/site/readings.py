@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from bertbench.common.evaluation import accuracy_text
-from bertbench.plan.step_time import exposed_seconds
+from bertbench.plan.layout_time import exposed_seconds
 from compliance import judge_log
 from compliance.ask import TOPICS
 from compliance.read.log import read_events
@@ -15,7 +15,7 @@ from compliance.read.run import RunFacts
 from compliance.rules import RULES
 from compliance.rules.fixed_values import FIXED
 from docs.site.claims import OPTIMIZER_STUDY, claims
-from docs.site.gpu_rates import gpu_rates
+from docs.site.gpu_rates import gpu_rates, gpu_scaling
 from docs.site.tables import RESULTS, fenced, read, table
 
 _SIMULATED = RESULTS / "simulated" / "balance.json"
@@ -115,8 +115,8 @@ def balance() -> str:
     """Return simulated efficiencies, and the KB that a rank receives per step, by command and method."""
     rows = [
         [
-            f"`{command}`", f"`{row['method']}`", f"{row['gpus']:,} x {row['batch']}", f"{row['efficiency']:.4f}",
-            f"{row['bytes_per_rank_per_step'] / 1e3:,.0f}",
+            f"`{command}`", f"`{row['method']}`", f"{row['gpus']:,} x {row['local_batch']}",
+            f"{row['load_efficiency']:.4f}", f"{row['bytes_per_rank_per_step'] / 1e3:,.0f}",
         ]
         for command, of in read(_SIMULATED).items()
         for row in of
@@ -130,7 +130,7 @@ def strata() -> str:
     for command, simulated in read(_SIMULATED).items():
         if "--strata-edges" in command and "--lengths" not in command:
             edges = command.split("--strata-edges ")[1].split()[0]
-            efficiencies[edges] = simulated[0]["efficiency"]
+            efficiencies[edges] = simulated[0]["load_efficiency"]
     rows = []
     for edges, efficiency in efficiencies.items():
         rows.append([str(edges.count(",") + 1), edges.replace(",", ", "), f"{efficiency:.4f}", f"{1 - efficiency:.1%}"])
@@ -146,11 +146,11 @@ def node_sizes() -> str:
             continue
         gpus = int(command.split("--gpus-per-node ")[1])
         row = simulated[0]
-        samples = gpus * row["batch"]
-        at_least = (gpus - 1) * row["batch"] * 2 * words
+        samples = gpus * row["local_batch"]
+        at_least = (gpus - 1) * row["local_batch"] * 2 * words
         rows.append(
             [
-                str(gpus), f"{row['efficiency']:.4f}", f"{row['bytes_per_rank_per_step'] / 1e3:,.0f}",
+                str(gpus), f"{row['load_efficiency']:.4f}", f"{row['bytes_per_rank_per_step'] / 1e3:,.0f}",
                 f"{at_least / 1e3:,.0f}", f"{samples * math.log2(samples):,.0f}",
             ]
         )  # fmt: skip
@@ -254,7 +254,7 @@ READINGS = {
     reading.__name__: reading
     for reading in (
         demo, demo_times, like_for_like, sizes, claims, steps, rules, fixed_values, questions, balance, strata,
-        node_sizes, clip_modes, adam_values, batch_sizes, preparation, gpu_rates,
+        node_sizes, clip_modes, adam_values, batch_sizes, preparation, gpu_rates, gpu_scaling,
     )
 }  # fmt: skip
 """The tables that a page may show, by name."""

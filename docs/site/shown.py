@@ -21,7 +21,7 @@ _REPOSITORY = Path(__file__).parents[2]
 sys.path.insert(0, str(_REPOSITORY))  # because lab/ and this folder aren't installed
 
 from docs.site.readings import READINGS, first_run  # noqa: E402
-from docs.site.tables import command_of, fenced  # noqa: E402
+from docs.site.tables import fenced  # noqa: E402
 
 _SHOWN = re.compile(r"(<!-- shown: (.+?) -->\n+)(```\n.*?^```$|.+?(?=\n\n|\n*\Z))", re.MULTILINE | re.DOTALL)
 
@@ -42,7 +42,7 @@ def _block(source: str) -> str:
         records = (json.loads(path.read_text()) for path in _REPOSITORY.glob(source))
         record = max(records, key=lambda record: record["measured"])
         made = f"{record['measured']}, commit {record['commit'][:7]}, torch {record['torch']}"
-        return fenced(f"$ {command_of(record)}    # {made}", *record["printed"])
+        return fenced(f"$ {record['command']}    # {made}", *record["printed"])
     if source.startswith("first run: "):
         command = source.removeprefix("first run: ")
         return fenced(f"$ {command}", *first_run()["printed"][command])

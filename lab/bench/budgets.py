@@ -25,8 +25,6 @@ def budgets() -> dict[str, Any]:
 def broken_budgets(found: PieceResources, limits: dict[str, Any]) -> Iterator[str]:
     """Yield a sentence for each limit that a piece exceeds."""
     piece, kernel = limits["pieces"][found.piece], limits["every_kernel"]
-    if found.optimizer == "triton":
-        piece = limits["with_triton_optimizer"].get(found.piece, piece)
     if found.precision == "fp8":
         piece = limits["in_fp8"].get(found.piece, piece)
     held: list[tuple[str, float, float]] = [

@@ -14,6 +14,8 @@ from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle
 from pathlib import Path
 
+from bertbench.common.children import die_with_parent
+
 _TUN = Path("/dev/net/tun")
 _TUNSETIFF = 0x400454CA
 _IFF_TUN = 0x0001
@@ -35,8 +37,12 @@ def open_device(name: str) -> int:
     return device
 
 
-def relay(ends: tuple[Connection, Connection], latency_s: float) -> None:
-    """Receive a device from each end, then forward packets between the two after `latency_s`, until it is killed."""
+def relay(parent: int, ends: tuple[Connection, Connection], latency_s: float) -> None:
+    """Receive a device from each end, then forward packets between the two after `latency_s`, until it is killed.
+
+    It also ends with the process `parent`, which started it.
+    """
+    die_with_parent(parent)
     devices = [recv_handle(end) for end in ends]
     waiting: dict[int, deque[tuple[float, bytes]]] = {device: deque() for device in devices}
     while True:

@@ -4,16 +4,18 @@ A sample is taken every 0.2 s while the run's program is running. Utilisation is
 log's run_start and run_stop, so that imports and warm-up don't count.
 """
 
+import os
 import subprocess
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
 import pynvml
 
+from bertbench.common.children import dying_with_us
 from bertbench.machine.gpus import ask_driver, visible_gpus
-from bertbench.report.rank_processes import children, processor_s
 
 _EVERY_S = 0.2
 
@@ -33,7 +35,9 @@ def run_sampled(words: Sequence[str], gpus: int) -> tuple[subprocess.CompletedPr
     """Run a program until it ends; return how it ended, and samples of its processes and of the first `gpus` GPUs."""
     samples = []
     handles = visible_gpus()[:gpus] if gpus else []
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=dying_with_us()
+    ) as process:
         while True:
             try:
                 output, errors = process.communicate(timeout=_EVERY_S)
@@ -70,7 +74,28 @@ def _between(samples: Sequence[UseSample], began_ms: float, ended_ms: float) -> 
 
 def _processor_times(pid: int) -> dict[int, float]:
     """Return the processor time of a process and of each of its descendants."""
-    times = {pid: processor_s(pid)}
-    for child in children(pid):
+    times = {pid: _processor_s(pid)}
+    for child in _children(pid):
         times |= _processor_times(child)
     return times
+
+
+def _processor_s(pid: int) -> float:
+    """Return the processor time that all threads of a process have used since it began; 0 if it has ended."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return 0.0
+    after_name = stat.rpartition(")")[2].split()  # the name in proc(5)'s stat may contain blanks
+    user_ticks = int(after_name[11])
+    system_ticks = int(after_name[12])
+    return (user_ticks + system_ticks) / os.sysconf("SC_CLK_TCK")
+
+
+def _children(pid: int) -> list[int]:
+    """Return the children of a process, from Linux's list of them, so that other processes needn't be examined."""
+    try:
+        lists = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children")]
+    except OSError:
+        return []
+    return [int(child) for text in lists for child in text.split()]

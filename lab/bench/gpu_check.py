@@ -1,4 +1,4 @@
-"""Run `gpu_check.sh`: every check that needs a GPU, part by part, with a report as a JSON file and a page.
+"""Run `gpu_check.sh`: every check that needs a GPU, part by part, with a report as a JSON file.
 
 It needs torch, numpy, h5py and pytest. The report is written after every result, so no result is lost if the check is
 killed. Without a GPU, each part runs at a small size, or until it needs the GPU, so that the check ends there too.
@@ -32,7 +32,7 @@ def main(words: list[str]) -> int:
     )  # fmt: skip
     parser.add_argument(
         "--out", type=Path, default=Path("runs/gpu_check"), metavar="FOLDER",
-        help="folder for gpu_check.json and gpu_check.html, which keep the results of earlier commands "
+        help="folder for gpu_check.json, which keeps the results of earlier commands "
         "(default runs/gpu_check)",
     )  # fmt: skip
     arguments = parser.parse_args(words)

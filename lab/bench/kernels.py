@@ -41,7 +41,6 @@ def measure(arguments: argparse.Namespace, _: Progress) -> BenchResult:
         arguments.tokens,
         arguments.residual,
         _CHANGED_BY_FP8 if arguments.precision == "fp8" else PIECES,
-        arguments.optimizer,
         arguments.precision,
     )
     problems: list[str] = []
@@ -92,6 +91,5 @@ add_arguments, run = command(
             "--precision", choices=("bf16", "fp8"), default="bf16",
             help="like precision.compute; with fp8, only the layer is counted, which it changes (default bf16)",
         ),
-        option("--optimizer", choices=("torch", "triton"), default="torch", help="like optimizer.impl (default torch)"),
     ],
 )  # fmt: skip

@@ -17,6 +17,7 @@ from typing import Any
 
 from torch import multiprocessing
 
+from bertbench.common.children import dying_with_us
 from bertbench.distributed.spawn import on_ranks
 from lab.bench.delay_line import MTU, open_device, relay
 
@@ -31,7 +32,10 @@ def network_obstacle() -> str | None:
     """Return why this machine can't simulate two hosts; None if it can."""
     if missing := [tool for tool in ("ip", "tc", "unshare") if shutil.which(tool) is None]:
         return f"found no {', '.join(missing)}; install iproute2 and util-linux"
-    tried = subprocess.run(["unshare", "--net", "sh", "-c", _TRIAL], capture_output=True, text=True, check=False)
+    tried = subprocess.run(
+        ["unshare", "--net", "sh", "-c", _TRIAL], capture_output=True, text=True, check=False,
+        preexec_fn=dying_with_us(),
+    )  # fmt: skip
     if tried.returncode:
         reason = " ".join(tried.stderr.split()) or f"exit code {tried.returncode}"
         return f"network namespaces need root ({reason}); run it as root"
@@ -53,7 +57,7 @@ def on_two_hosts(
         prepare = partial(become_host, ends=context.Pipe())
         return on_ranks(len(hosts), function, *arguments, prepare=partial(_settle, prepare, hosts, founders))
     (first, first_end), (second, second_end) = context.Pipe(), context.Pipe()
-    delaying = context.Process(target=relay, args=((first, second), latency_ms / 1e3), daemon=True)
+    delaying = context.Process(target=relay, args=(os.getpid(), (first, second), latency_ms / 1e3), daemon=True)
     delaying.start()
     try:
         prepare = partial(_become_far_host, ends=(first_end, second_end))
@@ -133,4 +137,4 @@ def _set_environment(rank: int, ranks: int) -> None:
 
 
 def _run(command: str) -> None:
-    subprocess.run(command.split(), check=True)
+    subprocess.run(command.split(), check=True, preexec_fn=dying_with_us())

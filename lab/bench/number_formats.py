@@ -1,4 +1,4 @@
-"""`lab fp8` and `lab residual`: train to the target in two number formats, and compare the samples that they need.
+"""`lab number-formats`: train to the target in two number formats, and compare the samples that they need.
 
 Both runs of a seed start from the same weights and read the same batches. The ratio of their samples is taken seed by
 seed, and its logarithms are averaged over the seeds, with Student's interval: a format that costs nothing gives a ratio
@@ -22,7 +22,7 @@ from bertbench.config import load_system
 from bertbench.loading.inputs import open_data
 from bertbench.machine.processor import processor
 from bertbench.results.files import ResultFiles
-from lab.bench.harness import BenchResult, Command, alternate, command, option, table_lines
+from lab.bench.harness import BenchResult, alternate, command, option, table_lines
 from lab.bench.means import geometric_mean
 from lab.bench.whole_run import train_here
 from lab.journal import Journal
@@ -52,7 +52,7 @@ COMPARISONS = {
         common=("precision.compute=bf16",),
     ),
 }
-"""By the name of the command in `bertbench lab`."""
+"""By the name of the changed format on the command line."""
 
 
 class CommonSettings(Section):
@@ -78,23 +78,9 @@ class Pair(NamedTuple):
         return self.changed_samples / self.baseline_samples
 
 
-def study_command(name: str) -> Command:
-    """Return the command that runs a comparison of COMPARISONS."""
-    return command(
-        partial(measure, COMPARISONS[name]), ("--seeds", 10, "pairs of runs"),
-        more=[
-            option("system", nargs="?", default="cpu_demo", metavar="SYSTEM", help=f"{SYSTEM_HELP} (default cpu_demo)"),
-            option(
-                "--out", type=Path, metavar="FOLDER",
-                help="folder of finished runs; a stopped comparison resumes there (default: none are kept)",
-            ),
-            add_system_arguments,
-        ],
-    )  # fmt: skip
-
-
-def measure(compared: FormatComparison, arguments: argparse.Namespace, progress: Progress) -> BenchResult:
+def measure(arguments: argparse.Namespace, progress: Progress) -> BenchResult:
     """Train every pair. Raises RunError if a run fails, or computes in another format than it was given."""
+    compared = COMPARISONS[arguments.format]
     common = (
         *arguments.overrides,
         f"evaluation.interval_samples={_INTERVAL}",
@@ -186,3 +172,20 @@ def _summary(ratio: float | None, low: float | None, high: float | None, pairs: 
     if low is None or high is None:
         return f"{found} (one pair, which gives no interval)"
     return f"{found} (95 % from {low:.3f} to {high:.3f}, half-width {(high - low) / 2:.1%}, {pairs} pairs)"
+
+
+add_arguments, run = command(
+    measure, ("--seeds", 10, "pairs of runs"),
+    more=[
+        option(
+            "format", choices=[*COMPARISONS], metavar="FORMAT",
+            help="fp8: products in fp8, compared with bf16; residual: hidden states in bf16, compared with fp32",
+        ),
+        option("system", nargs="?", default="cpu_demo", metavar="SYSTEM", help=f"{SYSTEM_HELP} (default cpu_demo)"),
+        option(
+            "--out", type=Path, metavar="FOLDER",
+            help="folder of finished runs; a stopped comparison resumes there (default: none are kept)",
+        ),
+        add_system_arguments,
+    ],
+)  # fmt: skip

@@ -1,5 +1,6 @@
 """Measure a program in a process of its own, so that it has its own memory and allocator settings."""
 
+import os
 from collections.abc import Callable
 from functools import partial
 from multiprocessing.connection import Connection
@@ -8,6 +9,7 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch import multiprocessing
 
+from bertbench.common.children import die_with_parent
 from bertbench.common.errors import RunError
 from bertbench.data.store.columns import Columns
 from bertbench.distributed.device import keep_freed_memory
@@ -34,7 +36,9 @@ class StepProcess:
         context = multiprocessing.get_context("spawn")
         self._name = name
         self._connection, there = context.Pipe()
-        self._process = context.Process(target=_serve, args=(there, build, threads, device, arguments), daemon=True)
+        self._process = context.Process(
+            target=_serve, args=(os.getpid(), there, build, threads, device, arguments), daemon=True
+        )
         self._process.start()
         there.close()
 
@@ -60,12 +64,14 @@ class StepProcess:
 
 
 def _serve(
+    parent: int,
     connection: Connection,
     build: Callable[..., Step],
     threads: int,
     device: torch.device,
     arguments: tuple[Any, ...],
 ) -> None:
+    die_with_parent(parent)
     torch.set_num_threads(threads)
     if device.type == "cpu":
         keep_freed_memory()  # as in our runs; the same for baselines

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import torch
 
 from bertbench.cli.arguments import SYSTEM_HELP, add_system_arguments
+from bertbench.common.children import dying_with_us
 from bertbench.common.errors import ConfigError, RunError
 from bertbench.common.progress import Progress
 from bertbench.common.section import Section
@@ -196,7 +197,7 @@ def train_baseline(system: str, steps: int | None, setup: SetUp, overrides: Sett
     processes = [
         subprocess.Popen(
             [sys.executable, "-m", "lab.bench.trainer_baseline", request], env={**os.environ, **environment},
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=dying_with_us(),
         )
         for environment in environments
     ]  # fmt: skip

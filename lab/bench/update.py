@@ -12,14 +12,10 @@ from functools import partial
 import torch
 
 from bertbench.common.progress import Progress
-from bertbench.config.optimizer import OptimizerSettings
+from bertbench.config.optimizer import Implementation, OptimizerSettings
 from bertbench.model.bert import Bert
-from bertbench.model.compiled import compiler_obstacle
 from bertbench.model.shape import BertShape
-from bertbench.optim.adam import MultiTensorAdam
-from bertbench.optim.build_optimizer import build_optimizer, plain_lamb
-from bertbench.optim.fused import FusedStep
-from bertbench.optim.interface import Optimizer
+from bertbench.optim.build_optimizer import build_optimizer
 from lab.bench.harness import (
     BenchResult,
     add_device,
@@ -43,7 +39,7 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> BenchResult:
     with torch.device("meta"):
         model = Bert(BertShape())
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    times, arithmetic = step_times(model.to_empty(device=device), parameters, arguments, progress)
+    times, arithmetic = step_times(model.to_empty(device=device), arguments, progress)
     peak_gb = round(peak_bytes(device) / 1e9, 3)
     medians = {name: round(statistics.median(taken), 3) for name, taken in times.items()}
     where = machine_name(device)
@@ -64,7 +60,7 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> BenchResult:
 
 
 def step_times(
-    model: Bert, total: int, arguments: argparse.Namespace, progress: Progress
+    model: Bert, arguments: argparse.Namespace, progress: Progress
 ) -> tuple[dict[str, list[float]], dict[str, str]]:
     """Return, for each optimizer including those of --also, the milliseconds of each round, and its arithmetic."""
     parameters = list(model.parameters())
@@ -73,8 +69,9 @@ def step_times(
     for parameter in parameters:
         parameter.detach().normal_(0.0, 0.02, generator=generator)
     adamw = torch.optim.AdamW(parameters, lr=_RATE, weight_decay=0.01, fused=True)
-    progress.message("compiling LAMB's passes")
-    lamb, text = _lamb(model, total, device)
+    # as a run would use it on this device
+    impl: Implementation = "triton" if device.type == "cuda" else "torch"
+    lamb, text = build_optimizer(model, OptimizerSettings(name="lamb", learning_rate=_RATE, impl=impl))
 
     def timed(take: Callable[[], object], _: int) -> float:
         for parameter in parameters:
@@ -89,19 +86,6 @@ def step_times(
     times = alternate(timed_steps, arguments.rounds, _WARM_UP, progress)
     texts = {"adamw_fused": "torch's fused AdamW", "lamb": text}
     return times, texts | dict.fromkeys(arguments.also, "multi-tensor")
-
-
-def _lamb(model: Bert, total: int, device: torch.device) -> tuple[Optimizer, str]:
-    """Return LAMB as a run would use it on this device, and a text that describes its arithmetic."""
-    if device.type == "cuda":
-        return build_optimizer(model, OptimizerSettings(name="lamb", learning_rate=_RATE, impl="triton"))
-    options = OptimizerSettings(name="lamb", learning_rate=_RATE)
-    lamb = MultiTensorAdam(list(model.parameters()), options, model.fused_parameters())
-    if reason := compiler_obstacle(device):
-        lamb.matrix_step, plain = plain_lamb(total, device)
-        return lamb, f"{plain} ({reason})"
-    lamb.matrix_step = FusedStep(device)
-    return lamb, "passes fused by torch.compile"
 
 
 add_arguments, run = command(

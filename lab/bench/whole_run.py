@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bertbench.common.children import dying_with_us
 from bertbench.common.errors import RunError
 from bertbench.config import System
 from bertbench.distributed.world import World
@@ -80,7 +81,9 @@ def train_here(system: str, settings: Iterable[str], seed: int, log: Path, to_ta
     """Do a whole run on this machine by `bertbench train`. Raises RunError if it fails."""
     words = ["-m", "bertbench", "train", system, "--seed", str(seed), "--result", str(log)]
     words += [word for setting in settings for word in ("--set", setting)]
-    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, *words], capture_output=True, text=True, check=False, preexec_fn=dying_with_us()
+    )
     if done.returncode not in (0, 3):
         raise RunError(f"{log}: the run failed, seed {seed}, with code {done.returncode}: {last_line(done.stderr)}")
     return read_timed_run(log, to_target)

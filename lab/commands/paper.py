@@ -2,12 +2,11 @@
 
 import argparse
 
-from bertbench.cli.arguments import emit, write_file
+from bertbench.cli.arguments import emit
 from bertbench.common.progress import Progress
 from bertbench.machine.provenance import provenance
 from lab.bench.harness import table_lines
 from lab.commands.study import add_folder_arguments, check_optuna, study_folder
-from lab.record_page import record_page
 from lab.study.paper import PARTS, SOURCES, published_rows, rows_of, run_parts
 
 
@@ -17,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the missing parts, and write a page of all answers."""
+    """Run the missing parts, and print what they ask; with --json, print all answers."""
     check_optuna()
     folder = study_folder(arguments, "paper")
     with Progress() as progress:
@@ -37,8 +36,6 @@ def run(arguments: argparse.Namespace) -> int:
         ],
         "origin": provenance(),
     }
-    page = folder / "study.html"
-    write_file(page, record_page("The paper, answered", content), "--out")
     lines = table_lines(asked, {"part": "{0.name}", "question": "{0.asks}", "command": "bertbench {0.command}"})
-    emit(arguments.json, content, SOURCES, *lines, f"all answers: {page}")
+    emit(arguments.json, content, SOURCES, *lines, f"answers: {folder}/PART.json, or all of them with --json")
     return 0

@@ -1,4 +1,4 @@
-"""Make the command of a study, which reads its definition, runs missing trials, prints tables, and writes a page."""
+"""`bertbench lab study`: read a study's definition, run its missing trials, and print tables."""
 
 import argparse
 import importlib.util
@@ -8,17 +8,15 @@ from typing import Any
 
 import torch
 
-from bertbench.cli.arguments import add_number, emit, write_file
+from bertbench.cli.arguments import add_number, emit
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import runs_folder
 from bertbench.common.progress import Progress
-from lab.bench.harness import Command, table_lines
-from lab.record_page import record_page
+from lab.bench.harness import table_lines
 from lab.study.definition import STUDIES, Configuration, Definition, Values, read_definition
 from lab.study.engine import Study, TrialOutcome
 from lab.study.language_run import read_setting, run_setting
 
-_PAGE = "study.html"
 _COMPARISONS = {
     "tuned values of": "{0[values_of]}", "configuration": "{0[difference][arm]}", "against": "{0[difference][against]}",
     "ratio": "{0[ratio]:.3f}", "95 % from": "{0[ratio_low]:.3f}", "to": "{0[ratio_high]:.3f}", "seeds": "{0[seeds]:d}",
@@ -41,18 +39,63 @@ def add_folder_arguments(parser: argparse.ArgumentParser, name: str) -> None:
     """Add the option for the folder that a study writes."""
     parser.add_argument(
         "--out", type=Path, metavar="DIR",
-        help="folder for runs, journal and page, from which an interrupted study resumes (default: "
+        help="folder for runs and journal, from which an interrupted study resumes (default: "
         f"runs/study_{name})",
     )  # fmt: skip
 
 
-def add_study_arguments(parser: argparse.ArgumentParser, name: str) -> None:
-    """Add the options of the study of this name."""
-    add_number(parser, "--seeds", "N", "runs of every configuration (default: the definition's)")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the study, its seeds and its folder."""
     parser.add_argument(
-        "--definition", type=Path, metavar="FILE", help="another definition of the study (default: the project's)"
-    )
-    add_folder_arguments(parser, name)
+        "study", metavar="STUDY",
+        help=f"one of {', '.join(_project_studies())}, or a JSON file that defines another study",
+    )  # fmt: skip
+    add_number(parser, "--seeds", "N", "runs of every configuration (default: the definition's)")
+    add_folder_arguments(parser, "STUDY")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the missing trials of the study, and print its tables."""
+    path = _definition_file(arguments.study)
+    definition = read_definition(path)
+    if definition.tuning:
+        check_optuna()
+    check_configurations(definition)
+    torch.set_num_threads(1)  # the models are so tiny that more threads make them slower
+    folder = study_folder(arguments, path.stem)
+    with Progress() as progress:
+        study = Study(definition, folder, partial(_run_trial, definition.setting), progress)
+        rows = study.rows(range(1, 1 + (arguments.seeds or definition.seeds)))
+        record = study.record(rows)
+    shown = {"question": definition.question, "limits": definition.limits, "rule": _RULE, **record}
+    compared = [{"values_of": "each its own", **pair} for pair in (*record["comparisons"], *record["at_equal_values"])]
+    lines = [
+        *table_lines(record["arms"], _CONFIGURATIONS),
+        "",
+        *table_lines(compared, _COMPARISONS),
+        "",
+        f"trials: {folder / 'trials.jsonl'}",
+    ]
+    emit(arguments.json, shown, "\n".join(lines))
+    return 0
+
+
+def _project_studies() -> list[str]:
+    """Return the names of the studies that come with the project."""
+    return sorted(path.stem for path in STUDIES.glob("*.json"))
+
+
+def _definition_file(study: str) -> Path:
+    """Return the definition of a study, given by name or as a file. Raises ConfigError if there is neither."""
+    if study in _project_studies():
+        return STUDIES / f"{study}.json"
+    path = Path(study)
+    if not path.exists():
+        raise ConfigError(
+            f"{study}: found neither a study of this name nor a file; choose from {', '.join(_project_studies())}, or "
+            "give the file of a definition"
+        )
+    return path
 
 
 def study_folder(arguments: argparse.Namespace, name: str) -> Path:
@@ -60,49 +103,10 @@ def study_folder(arguments: argparse.Namespace, name: str) -> Path:
     return arguments.out or runs_folder() / f"study_{name}"
 
 
-def study_command(name: str) -> Command:
-    """Return the command of the study that lab/studies/<name>.json defines."""
-
-    def run(arguments: argparse.Namespace) -> int:
-        return run_study(arguments, name, definition_of(arguments, name))
-
-    return partial(add_study_arguments, name=name), run
-
-
 def check_optuna() -> None:
     """Raise ConfigError if Optuna, an optional extra, is not installed."""
     if importlib.util.find_spec("optuna") is None:
         raise ConfigError("Optuna, by which studies tune, isn't installed; run pip install 'bertbench[study]'")
-
-
-def run_study(arguments: argparse.Namespace, name: str, definition: Definition) -> int:
-    """Run a study's missing trials, write its page and print its tables."""
-    if definition.tuning:
-        check_optuna()
-    check_configurations(definition)
-    torch.set_num_threads(1)  # the models are so tiny that more threads make them slower
-    folder = study_folder(arguments, name)
-    with Progress() as progress:
-        study = Study(definition, folder, partial(_run_trial, definition.setting), progress)
-        rows = study.rows(range(1, 1 + (arguments.seeds or definition.seeds)))
-        record = study.record(rows)
-    shown = {"question": definition.question, "limits": definition.limits, "rule": _RULE, **record}
-    write_file(folder / _PAGE, record_page(f"Study: {name}", shown), "--out")
-    compared = [{"values_of": "each its own", **pair} for pair in (*record["comparisons"], *record["at_equal_values"])]
-    lines = [
-        *table_lines(record["arms"], _CONFIGURATIONS),
-        "",
-        *table_lines(compared, _COMPARISONS),
-        "",
-        f"full record: {folder / _PAGE}",
-    ]
-    emit(arguments.json, shown, "\n".join(lines))
-    return 0
-
-
-def definition_of(arguments: argparse.Namespace, name: str) -> Definition:
-    """Read the definition of a study: that of --definition, or the project's."""
-    return read_definition(arguments.definition or STUDIES / f"{name}.json")
 
 
 def check_configurations(definition: Definition) -> None:

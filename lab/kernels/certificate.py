@@ -11,8 +11,8 @@ from itertools import chain
 from multiprocessing import get_context
 from typing import NamedTuple
 
+from bertbench.common.children import die_with_parent
 from bertbench.common.errors import RunError
-from bertbench.config.optimizer import Implementation
 from bertbench.model.options import PrecisionName, ResidualName
 from bertbench.model.shape import BertShape
 from lab.kernels.absent_gpu import GPUS
@@ -25,7 +25,6 @@ class PieceResources(NamedTuple):
     arch: str
     piece: str
     tokens: int
-    optimizer: Implementation
     precision: PrecisionName
     kernels: int
     launches: int
@@ -46,7 +45,6 @@ def certificate(
     tokens: int,
     residual: ResidualName = "fp32",
     wanted: Sequence[str] = PIECES,
-    optimizer: Implementation = "torch",
     precision: PrecisionName = "bf16",
 ) -> list[PieceResources]:
     """Count and compile the pieces of a BERT-Large step of `tokens` tokens, for each architecture.
@@ -58,12 +56,13 @@ def certificate(
         tokens=tokens,
         residual=residual,
         wanted=wanted,
-        optimizer=optimizer,
         precision=precision,
     )
     workers = max(1, (os.cpu_count() or 1) // 2)
     try:
-        with ProcessPoolExecutor(workers, get_context("spawn"), max_tasks_per_child=1) as pool:
+        with ProcessPoolExecutor(
+            workers, get_context("spawn"), initializer=die_with_parent, initargs=(os.getpid(),), max_tasks_per_child=1
+        ) as pool:
             return list(chain.from_iterable(pool.map(count, archs)))
     except Exception as error:  # Inductor, Triton and a worker that dies raise many kinds of errors
         raise RunError(f"{', '.join(archs)}: compiling the kernels failed ({error!r})") from error
@@ -74,14 +73,13 @@ def count_and_compile(
     tokens: int,
     residual: ResidualName,
     wanted: Sequence[str],
-    optimizer: Implementation,
     precision: PrecisionName,
 ) -> list[PieceResources]:
     """Count and compile in this process, which must not have compiled for another architecture before."""
     from lab.kernels.machine_code import Resources, compiled  # noqa: PLC0415 - loads Triton, which is optional
     from lab.kernels.step import count_pieces  # noqa: PLC0415 - torch's compiler takes seconds
 
-    pieces = count_pieces(GPUS[arch], BertShape(), tokens, residual, wanted, optimizer, precision)
+    pieces = count_pieces(GPUS[arch], BertShape(), tokens, residual, wanted, precision)
     kernels = {}
     for name, piece in pieces.items():
         kernels[name] = list(chain.from_iterable(run.kernels for run in piece.runs))
@@ -95,7 +93,6 @@ def count_and_compile(
                 arch=arch,
                 piece=name,
                 tokens=tokens,
-                optimizer=optimizer,
                 precision=precision,
                 kernels=piece.triton_launches,
                 launches=piece.launches,

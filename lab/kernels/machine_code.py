@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
+from bertbench.common.children import dying_with_us
 from lab.kernels.absent_gpu import Gpu, seen_by_compiler
 from lab.kernels.codegen import Kernel
 
@@ -68,7 +69,7 @@ def usage(cubin: bytes, folder: Path) -> Resources:
     path = folder / "kernel.cubin"
     path.write_bytes(cubin)
     command = [knobs.nvidia.cuobjdump.path, "--dump-resource-usage", str(path)]
-    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    output = subprocess.run(command, check=True, capture_output=True, text=True, preexec_fn=dying_with_us()).stdout
     match = _USAGE.search(output)
     assert match, f"cuobjdump printed {output!r}"
     registers, stack, shared = map(int, match.groups())

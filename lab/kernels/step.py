@@ -7,9 +7,8 @@ Shapes: as in model/bert.py.
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -21,9 +20,9 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from bertbench.balance.random_samples import draw_lengths, samples_of_lengths
-from bertbench.config.optimizer import Implementation, OptimizerSettings
+from bertbench.config.optimizer import OptimizerSettings
 from bertbench.gradients.buckets import Buckets, ModelWeights, bucket_table
-from bertbench.gradients.clip import after_coefficient, gradient_norm
+from bertbench.gradients.clip import after_coefficient
 from bertbench.loading.batch import Batch, batch_of
 from bertbench.loading.filler import filled
 from bertbench.model.attention import flash_attention
@@ -37,7 +36,6 @@ from bertbench.model.options import PrecisionName, ResidualName
 from bertbench.model.rounded_weights import RoundedWeights, rounded_layers
 from bertbench.model.shape import BertShape
 from bertbench.optim.adam import MultiTensorAdam
-from bertbench.optim.fused import FusedStep
 from lab.kernels.absent_gpu import Gpu
 from lab.kernels.chunked import ChunkedKernels
 from lab.kernels.codegen import Graph, generated
@@ -103,7 +101,6 @@ def count_pieces(
     tokens: int,
     residual: ResidualName,
     wanted: Sequence[str],
-    optimizer: Implementation,
     precision: PrecisionName = "bf16",
 ) -> dict[str, Counted]:
     """Run and count each piece on fake tensors, with code generated for `gpu`; `layer` needs `attention` too."""
@@ -118,7 +115,7 @@ def count_pieces(
         stack.enter_context(_AsCuda())
         stack.enter_context(mock.patch("bertbench.model.linear.widens", lambda device_type: True))
         stack.enter_context(mock.patch.object(torch.compiler, "is_compiling", lambda: True))  # turns off paths for CPUs
-        runs = _Step(shape, batch, residual, optimizer, chunked, precision).pieces()
+        runs = _Step(shape, batch, residual, chunked, precision).pieces()
         counted = {}
         for name in wanted:
             runs[name]()  # compiles
@@ -154,7 +151,6 @@ class _Step:
         shape: BertShape,
         batch: Batch,
         residual: ResidualName,
-        impl: Implementation,
         chunked: ChunkedKernels,
         precision: PrecisionName,
     ) -> None:
@@ -172,20 +168,14 @@ class _Step:
         self._rounded: RoundedWeights | None = None
         if precision == "bf16":  # fp8's products round the fp32 weights themselves
             self._rounded = RoundedWeights(rounded_layers(self._model), _PRODUCTS)
-        self._norm: Callable[[], Tensor]
-        self._updating: Callable[[], AbstractContextManager[None]]
-        if impl == "triton":
-            from bertbench.optim.triton_step import TritonNorm, TritonStep  # noqa: PLC0415 - Triton, which is optional
+        from bertbench.optim.triton_step import TritonNorm, TritonStep  # noqa: PLC0415 - Triton, which is optional
 
-            step = TritonStep()
-            self._norm, self._updating = TritonNorm(self._parameters), chunked.counted
-            copies = self._rounded.copies if self._rounded else None
-            self._optimizer = MultiTensorAdam(self._parameters, lamb, fused, step, step, rounded=copies)
-            self._weights = ModelWeights(self._rounded, written_by_step=True)
-        else:
-            self._norm, self._updating = partial(gradient_norm, self._parameters), nullcontext
-            self._optimizer = MultiTensorAdam(self._parameters, lamb, fused, FusedStep(self._parameters[0].device))
-            self._weights = ModelWeights(self._rounded)
+        self._norm = TritonNorm(self._parameters)
+        self._chunked = chunked
+        step = TritonStep()
+        copies = self._rounded.copies if self._rounded else None
+        self._optimizer = MultiTensorAdam(self._parameters, lamb, fused, step, step, rounded=copies)
+        self._weights = ModelWeights(self._rounded, written_by_step=True)
 
     def pieces(self) -> dict[str, Callable[[], None]]:
         """Return, by name, a function that runs each piece once."""
@@ -241,7 +231,7 @@ class _Step:
         for parameter in self._parameters:
             if parameter.grad is None:
                 parameter.grad = torch.empty_like(parameter)
-        with self._updating():
+        with self._chunked.counted():
             self._optimizer.step(_RATE, after_coefficient(self._norm(), 1.0))
             self._weights.publish()
 

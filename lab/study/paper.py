@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertbench.common.atomic import new_file
+from bertbench.common.children import dying_with_us
 from bertbench.common.errors import RunError
 from bertbench.common.progress import Progress
 from bertbench.common.published_results import published_results
@@ -75,12 +76,11 @@ PARTS = (
         "corpus", "Is it different with other lengths: the demo's corpus, up to 32 tokens?",
         f"{_BALANCE} {_OTHERS} --lengths data/cpu_demo --strata-edges 8,16,24,32",
     ),
-    PaperPart("ablation", "How many seconds does each method save on 1,024 A100s at batch 16,384?", "lab ablation"),
     PaperPart("overlap", "How much communication is hidden, by clip mode and bandwidth?", "lab overlap"),
-    PaperPart("buckets", "Why divide the threshold by the root of the number of buckets?", "lab buckets", True),
+    PaperPart("buckets", "Why divide the threshold by the root of the number of buckets?", "lab study buckets", True),
     PaperPart(
         "clip", "Does clipping before the all-reduce need fewer samples, and does clipping by bucket keep that gain?",
-        "lab clip --ranks 2,16,64", True,
+        "lab study clip", True,
     ),
 )  # fmt: skip
 """In running order: first the parts that take minutes, last the one that takes an hour. `corpus_data` makes the data
@@ -89,7 +89,7 @@ for `corpus`."""
 
 SOURCES = (
     "Our sources are the paper's abstract, summaries and published logs. Its authors publish their code under terms "
-    "that don't allow us to use it. Balance is simulated by the code that trains, seconds on 1,024 GPUs are forecasts, "
+    "that don't allow us to use it. Balance is simulated by the code that trains, "
     "and samples come from small models on one machine. Such results can agree with a claim, but reproduce none."
 )
 
@@ -108,7 +108,9 @@ def run_parts(folder: Path, parts: Sequence[PaperPart], progress: Progress) -> d
             words = [sys.executable, "-m", "bertbench", *part.command.split(), "--json"]
             if part.keeps_runs:
                 words += ["--out", str(folder / part.name)]
-            done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=False)  # shows its progress
+            done = subprocess.run(  # shows its progress
+                words, stdout=subprocess.PIPE, text=True, check=False, preexec_fn=dying_with_us()
+            )
             if done.returncode:
                 raise RunError(
                     f"`bertbench {part.command}` ended with code {done.returncode}; see its message above, correct the "
@@ -121,9 +123,6 @@ def run_parts(folder: Path, parts: Sequence[PaperPart], progress: Progress) -> d
     return answers
 
 
-_OF_EVERY_ANSWER = ("json_format", "command")
-
-
 def rows_of(answer: Any) -> list[Json]:
     """Return the rows of an answer: a study's comparisons, or the list itself."""
     rows = answer if isinstance(answer, list) else [answer]
@@ -131,7 +130,7 @@ def rows_of(answer: Any) -> list[Json]:
         rows = [*answer["comparisons"], *answer["at_equal_values"]]
     cleaned: list[Json] = []
     for row in rows:
-        cleaned.append({name: value for name, value in row.items() if name not in _OF_EVERY_ANSWER})
+        cleaned.append({name: value for name, value in row.items() if name != "command"})
     return cleaned
 
 

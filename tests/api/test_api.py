@@ -93,7 +93,7 @@ MISTAKES = {
         "cpu_demo", {"schedule.max_steps": 0}
     ),
     "plan cpu_demo --rank 2": lambda: bertbench.plan_rank(bertbench.load_system("cpu_demo"), 2),
-    "rcp --out x no/such/log": lambda: bertbench.read_run("no/such/log"),
+    "report no/such/log": lambda: bertbench.read_run("no/such/log"),
     "train cpu_demo --set data.path=none": lambda: bertbench.run_training(
         bertbench.load_system("cpu_demo", {"data.path": "none", "launch.ranks_per_node": 1})
     ),
@@ -176,7 +176,7 @@ def test_a_step_is_planned_as_a_run_with_that_seed_takes_it(tiny: Tiny) -> None:
         planned = bertbench.plan_step(system, step, seed=5)
         expected = [sampler.step(step - 1, rank) for rank in range(2)]
         assert planned.lengths_from == str(training.folder)
-        assert planned.load_efficiency == expected[0].efficiency
+        assert planned.load_efficiency == expected[0].load_efficiency
         for rank, of_rank in enumerate(expected):
             ids = np.concatenate([part.ids for part in of_rank.parts])
             assert planned.samples[rank] == tuple(ids.tolist())

@@ -1,17 +1,13 @@
 """`bertbench balance` and related benchmarks, as a user calls them."""
 
-import html
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from bertbench.balance.simulate import VARIANTS, population
-from bertbench.config import load_system
 from bertbench.data.store.columns import lengths_of
 from bertbench.data.store.dataset import Dataset
-from bertbench.machine.sequence_cost import fit
 from tests.conftest import Answer, Printed, write_json
 
 SMALL = ("--gpus", "2,16", "--batch", "3", "--steps", "2")
@@ -27,12 +23,12 @@ def test_every_variant_is_simulated_on_every_world(histogram: str, answer: Answe
     outcomes = answer("balance", "--lengths", histogram, *SMALL)
     assert [(row["gpus"], row["method"]) for row in outcomes] == [(n, name) for n in (2, 16) for name in VARIANTS]
     for row in outcomes:
-        assert {"method", "gpus", "batch", "efficiency", "bytes_per_rank_per_step", "plan_ms_per_step"} <= set(row)
-        assert 0 < row["efficiency"] <= 1
-        assert row["batch"] == 3
+        assert {"method", "gpus", "bytes_per_rank_per_step", "plan_ms_per_step"} <= set(row)
+        assert 0 < row["load_efficiency"] <= 1
+        assert row["local_batch"] == 3
         exchanges = row["method"].split("_raster")[0] in ("presort", "stratified_presort", "global_exchange")
         assert (row["bytes_per_rank_per_step"] > 0) == exchanges
-    by_method = {row["method"]: row["efficiency"] for row in outcomes if row["gpus"] == 16}
+    by_method = {row["method"]: row["load_efficiency"] for row in outcomes if row["gpus"] == 16}
     assert by_method["planned"] > by_method["none"]
 
 
@@ -40,28 +36,21 @@ def test_plans_are_scored_by_another_cost_and_with_noise(histogram: str, answer:
     words = ["balance", "--lengths", histogram, *SMALL, "--methods", "none,planned"]
     exact, wrong, noisy = (answer(*words, *more) for more in ([], ["--attention", "0"], ["--noise", "0.5"]))
     for dealt, scored, shaken in zip(exact, wrong, noisy, strict=True):
-        assert scored["efficiency"] == scored["token_efficiency"] == dealt["token_efficiency"]
+        assert scored["load_efficiency"] == scored["token_efficiency"] == dealt["token_efficiency"]
         assert shaken["token_efficiency"] == dealt["token_efficiency"]
-        assert shaken["efficiency"] < 0.95
+        assert shaken["load_efficiency"] < 0.95
     # the largest of 16 normal numbers is 1.77 standard deviations from 0: exp(0.25 / 2 - 0.5 * 1.77) = 0.47
-    assert noisy[-1]["efficiency"] == pytest.approx(0.47, abs=0.15)
+    assert noisy[-1]["load_efficiency"] == pytest.approx(0.47, abs=0.15)
 
 
-def test_the_page_shows_every_batch_and_a_step_before_and_after_and_how_efficiencies_are_scored(
-    histogram: str, tmp_path: Path, printed: Printed
-) -> None:
-    out = tmp_path / "balance.html"
-    words = ["lab", "simulation", "--lengths", histogram, *SMALL, "--methods", "none,planned", "--out", out]
+def test_a_sentence_says_how_efficiencies_are_scored(histogram: str, printed: Printed) -> None:
+    words = ["balance", "--lengths", histogram, *SMALL, "--methods", "none,planned"]
     for options, said in (
         ([], "Scored with the assignment's cost, without noise."),
         (["--attention", "0.5"], "Scored with attention at 0.5 times the assignment's cost, without noise."),
         (["--noise", "0.03"], "and with noise: the logarithm of a GPU's time has a standard deviation of 0.03."),
     ):
-        printed(*words, *options)
-        page = out.read_text()
-        for shown in (html.escape(said), "3 samples per GPU", "Load of each of 16 GPUs x 3 in a step"):
-            assert shown in page
-        assert page.count("<svg") == 3
+        assert said in printed(*words, *options)
 
 
 def test_a_data_folder_and_its_index_stand_for_the_same_lengths(tiny_folder: Path) -> None:
@@ -91,22 +80,6 @@ def test_a_mistake_is_one_message(words: str, expected: str, printed: Printed) -
     assert expected in printed("balance", *words.split(), code=2)
 
 
-def test_a_fit_recovers_the_terms_that_times_were_made_from() -> None:
-    lengths = np.array([32.0, 64.0, 256.0, 512.0, 64.0])
-    tokens = np.array([512.0, 512.0, 512.0, 512.0, 1024.0])
-    found = fit(lengths, tokens, 3 + 0.2 * tokens + 0.001 * tokens * lengths)
-    assert (found.constant, found.linear, found.quadratic, found.r_squared) == pytest.approx((3, 0.2, 0.001, 1))
-
-
-@pytest.mark.slow
-def test_bench_cost_prints_a_line_for_a_system_file(tiny_file: str, answer: Answer, printed: Printed) -> None:
-    measured = answer("estimate", "--calibrate")
-    assert measured["model"] == "small"
-    assert measured["r_squared"] > 0.9
-    line = printed("estimate", "--calibrate").splitlines()[-1].removeprefix("for the system file: ")
-    load_system(tiny_file, [f"data.cost={json.dumps(json.loads(line)['data']['cost'])}"])
-
-
 @pytest.mark.slow
 def test_bench_balance_prints_the_measured_and_the_simulated_ratio(answer: Answer) -> None:
     measured = answer("lab", "assignment", "--batch", "1", "--steps", "1")
@@ -129,7 +102,7 @@ def test_strata_that_separate_lengths_balance_better(histogram: str, answer: Ans
     for edges in ("5", "2,5"):
         words = ["balance", "--lengths", histogram, "--gpus", 16, "--batch", 4, "--steps", 4]
         (row,) = answer(*words, "--methods", "stratified", "--strata-edges", edges)
-        found.append(row["efficiency"])
+        found.append(row["load_efficiency"])
     assert found[1] > 0.99 > found[0]  # three of 2 tokens and one of 5 for every GPU
 
 

@@ -49,7 +49,7 @@ def test_import_lists_every_tensor_and_show_and_export_take_its_file(
     parameters = sum(tensor.numel() for tensor in Bert(PADDED).parameters())
     text, content = printed("checkpoint", "show", file), answer("checkpoint", "show", file)
     assert "layers.1.qkv.weight                      42 x 14" in text
-    assert f"{parameters:,} parameters, from TensorFlow 1 checkpoint model.ckpt-28252" in text
+    assert f"{parameters:,} parameters, from TensorFlow checkpoint model.ckpt-28252" in text
     assert (content["parameters"], content["tensors"]["layers.1.qkv.weight"]) == (parameters, [42, 14])
     folder, again = published / "hf", published / "again.safetensors"
     answer("checkpoint", "export", file, "--to-hf", folder)

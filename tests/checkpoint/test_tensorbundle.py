@@ -24,15 +24,6 @@ def test_a_written_bundle_is_read_back_bit_for_bit(tmp_path: Path, shards: int, 
         assert bundle.read(name).shape == tensor.shape
 
 
-def test_a_string_is_read_with_its_checksum(tmp_path: Path) -> None:
-    write_bundle(tmp_path / "model", {"text": b"of 13 letters", "x": np.zeros(3, np.float32)})
-    bundle = Bundle.open(tmp_path / "model")
-    assert bundle.read_text("text") == b"of 13 letters"
-    flip(tmp_path / "model.data-00000-of-00001", 7)
-    with pytest.raises(CheckpointError, match="text: is damaged"):
-        Bundle.open(tmp_path / "model").read_text("text")
-
-
 def test_snappy_copies_overlap_and_reach_back() -> None:
     # 13 bytes: literal "abc"; copy of 4 from 3 back, "abca"; literal "d" (length in one more byte);
     # copy of 5 from 2 back, which repeats what it writes: "adada".

@@ -119,7 +119,6 @@ UNSEEN = [
 
 QUESTIONS = [
     Edit("samples", setting("train_samples", 400000), 69, "pass"),
-    Edit("samples", added("run_stop", 1747000115940, "samples_skipped", 3), 71, "pass"),
     Edit("samples", metadata_of("eval_start", "epoch_num", 200160, 1), 47, "pass"),
     Edit("pace", timed("eval_accuracy", 1747000081000, 2), 52, "pass"),
 ]  # fmt: skip

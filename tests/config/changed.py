@@ -25,7 +25,6 @@ class Change(NamedTuple):
 
 
 _DROPOUT = ("model.hidden_dropout=0.3",)
-_COST = ('data.cost={"linear": 1, "quadratic": 1}',)
 _WARM = ("schedule.warmup_steps=3",)
 _TWO_STAGES = ("parallel.pipeline=2", "parallel.microbatches=2", "optimizer.name=adam")
 
@@ -47,8 +46,6 @@ SEEN_IN_A_RUN = (
     Change("data.deal", "raster", ("data.balance=presort",), ranks=2),
     Change("data.strata_edges", "[28, 29]", ("data.balance=stratified",)),
     Change("data.strata_quotas", "[2, 4]", ("data.balance=stratified", "data.strata_edges=[28, 29]"), ranks=2),
-    Change("data.cost.linear", "1e9", _COST, ranks=2),
-    Change("data.cost.quadratic", "1e9", _COST, ranks=2),
     Change("loss.normalize", "rank", ("data.equal_counts=true",), ranks=2),
     Change("optimizer.name", "lamb"),
     Change("optimizer.learning_rate", "2e-3"),
@@ -84,7 +81,6 @@ SEEN_IN_A_RUN = (
         ranks=2,
     ),
     Change("communication.powersgd_start_step", "2", ("communication.compression=powersgd",), ranks=2),
-    Change("communication.hierarchical", "true", ranks=2),
     Change("sync.method", "local_sgd", ranks=2),
     Change("sync.every_steps", "2", ("sync.method=local_sgd",), ranks=2),
     Change("sync.outer_learning_rate", "0.1", ("sync.method=diloco", "sync.every_steps=2"), ranks=2),
@@ -116,8 +112,7 @@ SEEN_SLOWLY = (
 
 SEEN_ELSEWHERE = {
     "name": "tests/launch", "description": "tests/docs", "source": "tests/docs", "hardware": "tests/results",
-    "launch": "tests/launch, tests/distributed and tests/training/test_rank_speeds.py",
-    "power": "tests/results and tests/machine",
+    "launch": "tests/launch and tests/distributed",
     "model.checkpoint": "tests/weights", "data.path": "tests/data", "data.equal_counts": "tests/balance",
     "data.eval_path": "tests/data",
     "data.recipe": "tests/data; a run only compares it",

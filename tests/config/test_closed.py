@@ -89,7 +89,7 @@ def test_a_closed_run_is_refused_on_another_evaluation_set(tiny_folder: Path) ->
 
 
 def test_a_closed_run_is_refused_from_another_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = SimpleNamespace(source="TensorFlow 2 checkpoint model.ckpt-28252")
+    opened = SimpleNamespace(source="TensorFlow checkpoint model.ckpt-28252")
     monkeypatch.setattr(start, "check_weights", lambda *_: opened)
     check_start(load_system("dgxa100_n8"))
     opened.source = "Hugging Face model bert"

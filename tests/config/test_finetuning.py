@@ -119,7 +119,7 @@ def test_sections_of_a_pre_training_file_do_not_count(tmp_path: Path) -> None:
     pre_training: dict[str, Any] = {
         "optimizer": {"name": "muon", "learning_rate": 0.5, "ema_decay": 0.9, "sharded": False},
         "clip": {"mode": "bucket", "max_norm": 3.0},
-        "data": {**TINY_SYSTEM["data"], "balance": "packed", "cost": {"linear": 1.0, "quadratic": 2.0}},
+        "data": {**TINY_SYSTEM["data"], "balance": "packed"},
         "loss": {"normalize": "global"},
         "checkpoint": {"every_steps": 3},
     }
@@ -127,7 +127,7 @@ def test_sections_of_a_pre_training_file_do_not_count(tmp_path: Path) -> None:
     system = load_finetuning(path, [*STAGES])  # muon and bucket would not go with a pipeline
     assert (system.optimizer.name, system.optimizer.learning_rate, system.optimizer.ema_decay) == ("adam", 3e-5, 0.0)
     assert (system.clip.mode, system.clip.max_norm, system.checkpoint.every_steps) == ("after", 1.0, None)
-    assert (system.data.balance, system.balance.cost.linear, system.balance.cost.quadratic) == ("planned", 1.0, 2.0)
+    assert system.data.balance == "planned"
     assert load_finetuning("dgxa100_n1").hardware.division == "open"
 
 
@@ -147,7 +147,7 @@ def test_a_command_that_pre_trains_refuses_a_file_for_fine_tuning(printed: Print
         assert "needs data.path, optimizer.name, " in message
         assert f"run `bertbench finetune squad --system {words.split()[1]}`" in message
     assert json.loads(printed("config", "show", "squad_cpu"))["optimizer"]["learning_rate"] == 1e-3
-    (row,) = [row for row in answer("config", "list") if row["name"] == "squad_cpu"]
+    (row,) = [row for row in answer("config", "list") if row["system"] == "squad_cpu"]
     assert (row["trains"], row["global_batch_size"]) == ("finetune squad", 16)
 
 

@@ -134,7 +134,6 @@ REFUSED_COMMANDS = {
     "train {} --smoke --set evaluation.interval_samples=99": "evaluates once, after its last step; a whole run honours",
     "train {} --profile --set checkpoint.every_steps=2": "train --profile doesn't read checkpoint.every_steps; it",
     "train {} --allow-config-change": "--allow-config-change is for a run that resumes; give --resume too",
-    "launch {} --kind jobset --dry-run": "--kind jobset: is for --on kubernetes; add that, or leave --kind out",
     "launch {} --reason why --dry-run": "--reason: is the cause that --close writes; add --close LOG",
     "launch {} --on slurm --dry-run --set launch.port=1234": "MASTER_PORT in the job's environment sets another",
     "evaluate {} --set precision.residual=bf16 --set precision.compute=bf16": "keeps hidden states in fp32",
@@ -146,19 +145,15 @@ REFUSED_COMMANDS = {
     "--set finetune.clip=bucket": "finetune.clip bucket needs whole models, but parallel splits this one; set it",
     "finetune squad --system {} --train t --dev d --vocab v --out o --set data.gradient_accumulation_steps=2":
         "finetune squad doesn't read data.gradient_accumulation_steps; set finetune.gradient_accumulation_steps",
-    "estimate dgxa100_n8 --set precision.compute=fp32": "estimate doesn't read precision.compute; forecasts are",
-    "estimate dgxa100_n8 --set compute.compile=none": "kernels are fused; leave it out, or set graphs",
-    "estimate dgxa100_n8 --set data.deal=raster": "estimate reads data.deal only with data.balance presort or",
-    'estimate bert10b_n128 --layouts --set data.cost={"linear":1,"quadratic":1}':
-        "estimate --layouts doesn't read data.cost.linear; it counts the load of every layout as data.balance planned",
+    "estimate dgxa100_n8 --set data.balance=none": "estimate doesn't read data.balance; the estimate doesn't depend on",
+    "estimate dgxa100_n8 --set parallel.tensor=2 --set clip.mode=after --set communication.compression=none "
+    "--set optimizer.sharded=false --set hardware.division=open":
+        "estimate doesn't read parallel.tensor; published runs hold whole models",
     "estimate bert10b_n128 --layouts --set data.balance=none": "as data.balance planned gives it",
-    "estimate dgxa100_n8_open --set communication.compression=int8 --set optimizer.sharded=false":
-        "can't honour it: forecasts are calibrated on published runs; use none or fp16 or bf16",
+    "estimate dgxa100_n8_open --layouts --set communication.compression=int8 --set optimizer.sharded=false":
+        "can't honour it: fewer than 16 bits count as 16; use none or fp16 or bf16",
     "launch {} --weights a --set model.checkpoint=b --dry-run": "all name weights; leave all but one of them out",
     "train {} --weights a --weights b": "--weights a and --weights b all name weights",
-    "estimate --calibrate --set model.layers=3": "--set changes a system, and none is given; give SYSTEM too",
-    "estimate --calibrate {} --set precision.compute=bf16":
-        "estimate --calibrate doesn't read precision.compute; the cost is measured in",
     "data prepare --recipe mlperf --text t --vocab v --out o --system {}": "--recipe mlperf is not made by a system's",
     "data prepare --system {} --vocab v --set data.recipe.vocab_size=50": "already is a vocabulary; leave one of them",
 }  # fmt: skip

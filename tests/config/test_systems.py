@@ -22,8 +22,8 @@ from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
 from bertbench.gradients.buckets import bucket_table
 from bertbench.model.bert import Bert
-from bertbench.plan.convergence import reference_points
-from bertbench.plan.step_time import gradient_traffic
+from bertbench.plan.estimate import reference_points
+from bertbench.plan.layout_time import gradient_traffic
 from bertbench.results.mlperf_log import Clock, MlperfLog, Run
 from bertbench.results.submission import log_submission, log_weights
 from compliance import judge_log
@@ -307,7 +307,7 @@ def test_gradients_leave_in_16_bits_and_where_nothing_hides_them_in_few_collecti
     with torch.device("meta"):
         parameters = list(Bert(system.model.shape()).parameters())
     collectives = len(bucket_table(parameters[::-1], system.communication.bucket_mb, system.communication.buckets))
-    assert gradient_traffic(system) == (2, collectives), "what the forecast counts with"
+    assert gradient_traffic(system) == (2, collectives), "what the list of layouts counts with"
     if system.clip.mode == "before":
         assert collectives <= 7
     else:  # the number of buckets belongs to the paper's clipping, which reduces behind the backward pass

@@ -1,22 +1,20 @@
 import gzip
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
-import h5py
 import numpy as np
 import pytest
 
 from bertbench.data.formats import hdf5_layouts, tfrecord
 from bertbench.data.formats.example import integers
-from bertbench.data.formats.hdf5_layouts import read_hdf5, write_varlength
+from bertbench.data.formats.hdf5_layouts import read_hdf5
 from bertbench.data.formats.rows import Block
 from bertbench.data.formats.tfrecord import read_tfrecord
 from bertbench.data.store.columns import Columns
 from tests.data import published
 from tests.data.published import SAMPLES
 from tests.protobuf import varint
-from tests.tiny import Sample, columns_of, samples_of
+from tests.tiny import Sample, samples_of
 
 
 def padded_predictions() -> published.Fields:
@@ -79,20 +77,10 @@ def test_integers_are_decoded_from_varints_of_all_lengths() -> None:
             integers([b"\x01", damaged])
 
 
-EQUALLY_LONG = [SAMPLES[0], Sample([1, 2, 4, 9, 2], [0, 0, 0, 1, 1], [2], [7], 0)]
-
-
-@pytest.mark.parametrize("samples", [SAMPLES, EQUALLY_LONG], ids=["ragged", "equally long"])
-def test_rows_are_written_with_published_names_types_and_shapes(tmp_path: Path, samples: list[Sample]) -> None:
-    blocks = [columns_of(samples[:2]), *map(columns_of, [samples[2:]] * (len(samples) > 2))]
-    write_varlength(tmp_path / "part.hdf5", len(samples), blocks)
-    found: dict[str, Any] = {}
-    with h5py.File(tmp_path / "part.hdf5") as file:
-        for name, field in file.items():
-            inside = h5py.check_vlen_dtype(field.dtype)
-            found[name] = (f"rows of {inside.str}" if inside else field.dtype.str, field.shape, field.compression)
-    types = dict.fromkeys(("input_ids", "masked_lm_positions", "masked_lm_ids"), "rows of <i2")
-    types |= {"segment_ids": "rows of |i1", "next_sentence_labels": "|i1"}
-    assert found == {name: (kind, (len(samples),), None) for name, kind in types.items()}
-    (block,) = read_hdf5(tmp_path / "part.hdf5")
-    assert samples_of(block.columns) == samples
+def test_a_record_of_mlperf_s_width_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(published, "WIDTH", 512)
+    monkeypatch.setattr(published, "PREDICTIONS", 76)
+    full = Sample([30521] * 512, [0] * 200 + [1] * 312, [*range(100, 176)], [16384] * 76, 1)
+    content = published.example(published.features(full))
+    (block,) = read_tfrecord(published.write_tfrecord(tmp_path / "part", [content]))
+    assert samples_of(block.columns) == [full]

@@ -1,4 +1,4 @@
-"""Find the commands and the outputs that README.md and docs/*.md show."""
+"""Find the commands and the outputs that pages show."""
 
 import re
 import shlex
@@ -9,7 +9,6 @@ from typing import NamedTuple
 REPOSITORY = Path(__file__).parents[2]
 PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
 _BLOCK = re.compile(r"^```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_SPAN = re.compile(r"`(bertbench [a-z][^`]*)`")
 _SETTING = re.compile(r"[A-Z_]+=\S*$")
 _PROGRAMS = (
     "bertbench", "python", "make", "docker", "torchrun", "srun", "pip", "source", "export", "mkdir", "cd", "bash",
@@ -18,9 +17,8 @@ _PROGRAMS = (
 
 
 class Command(NamedTuple):
-    """A command of a fenced block: the page, the words without comment and variables, and the output shown below."""
+    """A command of a fenced block: the words without comment and variables, and the output shown below."""
 
-    page: str
     words: tuple[str, ...]
     output: tuple[str, ...] = ()
 
@@ -29,23 +27,13 @@ class Command(NamedTuple):
         return " ".join(self.words)
 
 
-def commands() -> list[Command]:
-    """Return the commands of all fenced blocks; a block of output that begins with `$ ` has one."""
-    blocks = ((page, block) for page in PAGES for block in _BLOCK.findall(page.read_text()))
-    return list(dict.fromkeys(command for page, block in blocks for command in _commands(page, block)))
+def commands(page: Path) -> list[Command]:
+    """Return the commands of a page's fenced blocks; a block of output that begins with `$ ` has one."""
+    blocks = _BLOCK.findall(page.read_text())
+    return [command for block in blocks for command in _commands(block)]
 
 
-def spans() -> list[Command]:
-    """Return the `bertbench ...` commands within sentences."""
-    found = (
-        Command(page.name, tuple(span.split()))
-        for page in PAGES
-        for span in _SPAN.findall(_BLOCK.sub("", page.read_text()))
-    )
-    return list(dict.fromkeys(found))
-
-
-def _commands(page: Path, block: str) -> Iterator[Command]:
+def _commands(block: str) -> Iterator[Command]:
     lines, output = block.replace("\\\n", " ").splitlines(), ()
     if lines and lines[0].startswith("$ "):
         lines, output = [lines[0].removeprefix("$ ")], tuple(line for line in lines[1:] if line.strip() != "...")
@@ -53,4 +41,4 @@ def _commands(page: Path, block: str) -> Iterator[Command]:
         program = next((word for word in line.split() if not _SETTING.match(word)), "")
         if program in _PROGRAMS:
             words = shlex.split(line, comments=True)
-            yield Command(page.name, tuple(words[words.index(program) :]), output)
+            yield Command(tuple(words[words.index(program) :]), output)

@@ -25,7 +25,6 @@ RESULT = "results/cpu_demo/bert/result_0.txt"
 ANSWERS = {
     "config list": ["config list"],
     "config init": ["config init --nodes 1 --gpus 8 --gpu-model a100-sxm"],
-    "config scale": ["config scale cpu_demo --gpus 1"],
     "env": ["env"],
     "estimate": ["estimate dgxa100_n1"],
     "estimate --layouts": ["estimate bert10b_n128 --layouts"],
@@ -34,22 +33,19 @@ ANSWERS = {
     "balance": ["balance --lengths data --gpus 2 --batch 2 --steps 2 --methods none,planned"],
     "data prepare": ["data prepare --system tiny.json --text articles.txt --out data"],
     "data verify": ["data verify data"],
+    "data verify DOWNLOAD": ["data verify results"],
     "data shuffle": ["data shuffle data --seed 1 --shards 2 --out shuffled"],
     "data show": ["data show data"],
-    "data export": ["data export data --layout varlength --out exported"],
-    "data export --size-only": ["data export data --layout tfrecord --size-only"],
     "finetune squad --score": ["finetune squad --dev tests/finetune/questions.json --score predictions.json"],
     "report": [f"report {RESULT}", "report smoke.txt"],
     "report --list": [f"report --list {RESULT}", "report --list smoke.txt"],
     "compare": [f"compare {RESULT} results/cpu_demo/bert/result_1.txt", "compare smoke.txt smoke.txt"],
-    "watch": [f"watch {RESULT}", "watch smoke.txt"],
     "judge": [f"judge {RESULT}"],
     "judge rules": ["judge rules"],
 }
 """Commands whose answers have the fields of a section of the page."""
 ELSEWHERE = {
     "config show": "a document of its own form",
-    "config export": "a document of its own form",
     "config schema": "a document of its own form",
     "checkpoint import": "tests/checkpoint",
     "checkpoint show": "tests/checkpoint",
@@ -58,7 +54,6 @@ ELSEWHERE = {
     "evaluate": "tests/checkpoint",
     "fill-mask": "tests/finetune",
     "finetune squad": "tests/finetune",
-    "rcp": "tests/report/test_reference.py",
     "track": "tests/report/test_trackers.py",
     "package": "tests/results/test_build.py",
 }
@@ -122,7 +117,7 @@ SLOW = ("config init", "estimate --layouts")
     "section", [pytest.param(section, marks=pytest.mark.slow) if section in SLOW else section for section in ANSWERS]
 )
 def test_an_answer_has_the_fields_of_the_page_and_no_others(section: str, folder: Path) -> None:
-    documented = sections()[section] | {"json_format": {"number"}, "command": {"text"}}
+    documented = sections()[section] | {"command": {"text"}}
     fields = measured_fields(section, folder)
     assert fields.keys() == documented.keys()
     for name, types in fields.items():
@@ -156,7 +151,7 @@ def test_a_mistake_is_an_object_with_the_message_of_standard_error(command: str,
         code = int(ended.code or 0)
     out, err = capsys.readouterr()
     answer = json.loads(out)
-    assert answer.keys() == {"json_format", "command", "error"}
+    assert answer.keys() == {"command", "error"}
     assert (code, answer["error"]["exit_code"]) == (2, 2)
     assert answer["error"]["message"] in err.replace("bertbench: ", "", 1) or answer["error"]["message"] in err
 
@@ -168,7 +163,7 @@ def skeleton(folder: Path) -> str:
         rows = [
             f"| `{name}` | {', '.join(sorted(types, key=lambda kind: kind == 'null'))} | |"
             for name, types in measured_fields(section, folder).items()
-            if name not in ("json_format", "command")
+            if name != "command"
         ]
         text += "\n".join([f"### `{section}`\n", "| field | type | meaning |", "| --- | --- | --- |", *rows]) + "\n\n"
     return text

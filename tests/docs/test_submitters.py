@@ -42,7 +42,7 @@ def test_the_lines_that_queue_nothing_print_the_whole_command() -> None:
     assert {"NEXP=10", "CONTAINER=pyxis", f"DATADIR={REPOSITORY}/data", f"LOGDIR={REPOSITORY}/runs"} <= set(words)
     assert words[words.index("sbatch") :] == [
         "sbatch", "--job-name=dgxa100_n8", "--nodes=8", "--ntasks-per-node=8", "--gpus-per-node=8", "--exclusive",
-        "--time=205", "--export=ALL", "--partition=PARTITION", f"{REPOSITORY}/benchmarks/bert/run.sub", "dgxa100_n8",
+        "--time=155", "--export=ALL", "--partition=PARTITION", f"{REPOSITORY}/benchmarks/bert/run.sub", "dgxa100_n8",
     ]  # fmt: skip
 
 

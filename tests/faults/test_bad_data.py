@@ -2,7 +2,6 @@
 
 import math
 import shutil
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -12,19 +11,16 @@ import pytest
 
 from bertbench.common.errors import DataError
 from bertbench.config import System
-from bertbench.data.store.columns import Columns
 from bertbench.data.store.dataset import Dataset
 from bertbench.data.store.shards import write_split
 from bertbench.distributed.world import World
 from bertbench.loading.batch import SampleCheck
 from bertbench.loading.inputs import open_data
 from bertbench.loading.loader import LoadedPart
-from bertbench.model.loss import IGNORED
 from bertbench.results.metrics import StepReport
 from bertbench.training.build import make_sampler
 from bertbench.training.whole_trainer import WholeTrainer
-from compliance import judge_log
-from tests.conftest import Captured, Tiny
+from tests.conftest import Tiny
 from tests.faults.ended import SEED, trained
 from tests.tiny import Sample, columns_of
 from tests.training.test_run import metrics
@@ -38,14 +34,10 @@ SAMPLES = [
 
 
 @pytest.fixture
-def check(tmp_path: Path) -> Callable[[str], SampleCheck]:
-    def of(on_bad: str) -> SampleCheck:
-        shutil.rmtree(tmp_path / "train", ignore_errors=True)
-        split = write_split(tmp_path / "train", [columns_of(SAMPLES)], shard_samples=2)
-        entries = np.load(tmp_path / "train" / "index.npy")
-        return SampleCheck(Dataset(tmp_path, "train", split, entries), 9, on_bad)  # type: ignore[arg-type]
-
-    return of
+def check(tmp_path: Path) -> SampleCheck:
+    split = write_split(tmp_path / "train", [columns_of(SAMPLES)], shard_samples=2)
+    entries = np.load(tmp_path / "train" / "index.npy")
+    return SampleCheck(Dataset(tmp_path, "train", split, entries), 9)
 
 
 @pytest.mark.parametrize(
@@ -60,33 +52,21 @@ def check(tmp_path: Path) -> Callable[[str], SampleCheck]:
     ],
 )
 def test_a_damaged_sample_is_named_with_its_shard(
-    check: Callable[[str], SampleCheck], field: str, place: int, value: int, named: str
+    check: SampleCheck, field: str, place: int, value: int, named: str
 ) -> None:
     damaged = columns_of(SAMPLES)
     getattr(damaged, field)[place] = value
     with pytest.raises(DataError, match=f"part_00000.h5: sample 1: found {named}"):
-        check("fail").ensured(np.arange(3), damaged)
+        check.require_valid(np.arange(3), damaged)
 
 
-def test_a_sample_of_another_size_than_the_index_promises_is_found(check: Callable[[str], SampleCheck]) -> None:
+def test_the_samples_as_they_were_written_are_valid(check: SampleCheck) -> None:
+    check.require_valid(np.arange(3), columns_of(SAMPLES))
+
+
+def test_a_sample_of_another_size_than_the_index_promises_is_found(check: SampleCheck) -> None:
     with pytest.raises(DataError, match=r"part_00001\.h5: sample 0: found a length or masked"):
-        check("fail").ensured(np.array([2]), columns_of(SAMPLES[:1]))
-
-
-def test_a_skipped_sample_keeps_its_size_and_has_no_labels(
-    check: Callable[[str], SampleCheck], capsys: Captured
-) -> None:
-    damaged = columns_of(SAMPLES)
-    damaged.input_ids[4 + 1] = 99
-    lenient = check("skip")
-    left: Columns = lenient.ensured(np.arange(3), damaged)
-    assert left.lengths.tolist() == [4, 3, 5]
-    assert left.masked.tolist() == [1, 2, 1]
-    assert left.input_ids.tolist() == [1, 5, 6, 2, 0, 0, 0, 1, 8, 4, 3, 2]
-    assert left.masked_lm_ids.tolist() == [7, IGNORED, IGNORED, 8]
-    assert left.next_sentence_labels.tolist() == [0, IGNORED, 1]
-    assert lenient.skipped == 1
-    assert "sample 1: found a token id outside 0 to 8; left out" in capsys.readouterr().err
+        check.require_valid(np.array([2]), columns_of(SAMPLES[:1]))
 
 
 @pytest.fixture
@@ -121,21 +101,6 @@ def test_a_shard_damaged_in_mid_epoch_ends_all_ranks_with_one_message(
     message = ended.message()
     assert f"{path}: sample {sample}: found a token id outside 0 to 88" in message
     assert message.startswith(("rank 0: ", "rank 1: "))
-
-
-@pytest.mark.faults
-def test_a_skipped_sample_is_counted_in_metrics_and_log_and_judged(
-    damaged: tuple[System, Path, int], tmp_path: Path
-) -> None:
-    system, path, sample = damaged
-    ended = trained(tmp_path, system, partial(flip, path, sample), on_bad_sample="skip")
-    assert ended.codes == [0, 0], ended.said
-    log = tmp_path / "result_0.txt"
-    assert [row["skipped"] for row in metrics(log)] == [0, 0, 0, 0, 1, 0]
-    (event,) = [event for event in ended.events if event.key == "samples_skipped"]
-    assert (event.value, event.metadata["step"]) == (1, 5)
-    asked = [(question.topic.id, question.line) for question in judge_log(log, "5.0.0").questions]
-    assert asked == [("samples", event.line)]
 
 
 def poison(what: str, world: World) -> None:

@@ -26,7 +26,8 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="reads /proc to find the ranks"),
 ]
 SEED = 5
-_APART = ("cache_clear", "resumed", "startup")  # a run that goes on doesn't measure its start
+_APART = ("cache_clear", "resumed", "startup", "energy")  # a run that goes on measures neither its start nor its energy
+_RATES = ("tflops_per_device", "mfu")  # computed from a step's time
 
 
 def lasting(steps: int, *more: str) -> list[str]:
@@ -56,7 +57,11 @@ def events(log: Path) -> list[tuple[str, Any]]:
 
 
 def without_times(log: Path) -> list[dict[str, Any]]:
-    return [{key: value for key, value in row.items() if not key.endswith("_ms")} for row in metrics(log)]
+    rows = []
+    for row in metrics(log):
+        untimed = {key: value for key, value in row.items() if not key.endswith("_ms") and key not in _RATES}
+        rows.append(untimed)
+    return rows
 
 
 def last_snapshot(log: Path) -> tuple[int, dict[str, str]]:

@@ -75,14 +75,14 @@ def test_a_run_whose_processes_are_all_paused_continues_afterwards(tiny_file: st
 def slow_samples(first: int, seconds: float, world: World) -> None:
     """On rank 1, from one step on, make samples take that many seconds to read."""
     if world.rank == 1:
-        ensured, calls = SampleCheck.ensured, itertools.count(1)
+        require_valid, calls = SampleCheck.require_valid, itertools.count(1)
 
-        def slowly(self: SampleCheck, ids: NDArray[np.int64], content: Columns) -> Columns:
+        def slowly(self: SampleCheck, ids: NDArray[np.int64], content: Columns) -> None:
             if next(calls) >= first:
                 time.sleep(seconds)
-            return ensured(self, ids, content)
+            require_valid(self, ids, content)
 
-        SampleCheck.ensured = slowly  # type: ignore[method-assign]
+        SampleCheck.require_valid = slowly  # type: ignore[method-assign]
 
 
 def test_a_rank_whose_samples_never_come_is_named_with_its_step(tiny: Tiny, tmp_path: Path) -> None:

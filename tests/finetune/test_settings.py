@@ -53,7 +53,6 @@ CHANGES: tuple[Change, ...] = (
     ((), "precision.compute=bf16"),
     ((), "precision.compute=fp16"),
     (FP16, "precision.initial_loss_scale=2.0"),
-    ((), 'data.cost={"linear": 1.0, "quadratic": 1e9}'),
     ((), "parallel.fully_shard=true"),
     ((), "parallel.tensor=2"),
 )

@@ -37,7 +37,6 @@ def reducer_of(
     mode: ClipMode = "none",
     max_norm: float = 1.0,
     options: Communication = Communication(),  # noqa: B008 - immutable
-    local_size: int = 1,
     scale: Scalar = 1.0,
     way: GradientSum | None = None,
     in_place: bool = False,
@@ -47,7 +46,7 @@ def reducer_of(
     parameters = list(model.parameters())
     buckets = Buckets(bucket_table(parameters[::-1], bucket_mb))
     clip = make_clip(mode, max_norm, ranks * clip_parts, len(buckets.all), scale)
-    exchange = choose_exchange(False, options.hierarchical, local_size, None)
+    exchange = choose_exchange(sharded=False, shared=None)
     way = way or sum_class(options.compression)(options, exchange)
     norm = partial(gradient_norm, parameters)
     if clip_parts > 1:

@@ -1,9 +1,8 @@
 """Each way to sum a gradient over real gloo ranks, against the plain sum."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -13,8 +12,6 @@ from torch import Tensor, distributed, nn
 
 from bertbench.config.optimizer import Communication
 from bertbench.distributed.world import World
-from bertbench.gradients import exchange
-from bertbench.gradients.exchange import AllReduceByNode
 from bertbench.gradients.gradient_sum import bytes_per_step
 from tests.gradients.reducing import reducer_of
 from tests.ranks import run_ranks
@@ -23,8 +20,6 @@ WAYS = {
     "none": Communication(),
     "fp16": Communication(compression="fp16"),
     "bf16": Communication(compression="bf16"),
-    "hierarchical": Communication(hierarchical=True),
-    "bf16, hierarchical": Communication(compression="bf16", hierarchical=True),
     "powersgd": Communication(compression="powersgd", powersgd_rank=3, powersgd_start_step=2),
 }
 TOLERANCES = {
@@ -32,8 +27,6 @@ TOLERANCES = {
     "none": 1e-6,
     "fp16": 2e-3,
     "bf16": 2e-2,
-    "hierarchical": 1e-6,
-    "bf16, hierarchical": 2e-2,
     "powersgd": 1e-3,
 }
 SHAPES = ((19, 23), (19,), (29, 19), (29,))
@@ -55,28 +48,24 @@ def contributed_bytes() -> Iterator[list[int]]:
     """Record the bytes of every buffer that this rank gives to a sum, including those from PowerSGD's threads."""
     sizes: list[int] = []
 
-    def noted(collective: Callable[..., Any], buffer_at: int) -> Callable[..., Any]:
-        def run(*arguments: Any, **options: Any) -> Any:
-            sizes.append(arguments[buffer_at].nbytes)
-            return collective(*arguments, **options)
+    all_reduce = distributed.all_reduce
 
-        return run
+    def noted(buffer: Tensor, *arguments: Any, **options: Any) -> Any:
+        sizes.append(buffer.nbytes)
+        return all_reduce(buffer, *arguments, **options)
 
-    with (
-        mock.patch.object(distributed, "all_reduce", noted(distributed.all_reduce, buffer_at=0)),
-        mock.patch.object(exchange, "reduce_scatter", noted(exchange.reduce_scatter, buffer_at=1)),
-    ):
+    with mock.patch.object(distributed, "all_reduce", noted):
         yield sizes
 
 
 def summed_each_way(world: World) -> dict[str, Summed]:
-    """Take steps by each way, on two nodes of two ranks."""
+    """Take steps by each way."""
     return {name: summed_by(options, world) for name, options in WAYS.items()}
 
 
 def summed_by(options: Communication, world: World) -> Summed:
     model = nn.Sequential(nn.Linear(23, 19), nn.Linear(19, 29))
-    reducer = reducer_of(model, world.size, 1000 / 2**20, options=options, local_size=2)
+    reducer = reducer_of(model, world.size, 1000 / 2**20, options=options)
     generator = torch.Generator().manual_seed(world.rank)
     for _ in range(STEPS):
         reducer.drop()
@@ -112,7 +101,7 @@ def test_every_rank_gets_the_same_sum_of_all_gradients(summed: dict[str, list[Su
     assert all(rank.got == ranks[0].got for rank in ranks)
 
 
-@pytest.mark.parametrize("way", [name for name, options in WAYS.items() if not options.hierarchical])
+@pytest.mark.parametrize("way", WAYS)
 def test_a_rank_contributes_as_many_bytes_as_the_formula_says(summed: dict[str, list[Summed]], way: str) -> None:
     expected = bytes_per_step(WAYS[way], SHAPES, list(map(math.prod, SHAPES)), RANKS)
     assert {rank.sent_bytes for rank in summed[way]} == {expected}
@@ -122,40 +111,7 @@ def test_an_uncompressed_sum_takes_4_bytes_per_element(summed: dict[str, list[Su
     assert summed["none"][0].sent_bytes == 4 * ELEMENTS
 
 
-@pytest.mark.parametrize(("way", "width"), [("hierarchical", 4), ("bf16, hierarchical", 2)])
-def test_a_sum_by_node_takes_all_of_a_bucket_within_the_node_and_half_of_it_between_two(
-    summed: dict[str, list[Summed]], way: str, width: int
-) -> None:
-    (sent_bytes,) = {rank.sent_bytes for rank in summed[way]}
-    padding = len(SHAPES) * width * 1.5  # an element at most for each bucket, to make it even
-    assert 0 <= sent_bytes - 1.5 * width * ELEMENTS <= padding
-
-
 def test_powersgd_sends_factors_of_the_matrices_for_which_that_saves_bytes() -> None:
     # 100 x 50 at rank 4: 4 x 150 elements in place of 5,000; 6 x 5: its factors would be more than half of it
     options = Communication(compression="powersgd", powersgd_rank=4)
     assert bytes_per_step(options, [(100, 50), (6, 5), (7,)], [], 1) == 4 * (600 + 30 + 7)
-
-
-def test_a_rank_waits_only_for_the_ranks_of_its_own_two_groups_and_no_longer_than_for_others() -> None:
-    made = run_ranks(RANKS, groups_made)
-    assert [groups for groups, _ in made] == [
-        [[0, 1], [0, 2]], [[0, 1], [1, 3]], [[2, 3], [0, 2]], [[2, 3], [1, 3]],
-    ]  # fmt: skip
-    assert {timeout for _, timeouts in made for timeout in timeouts} == {7.0}
-
-
-def groups_made(world: World) -> tuple[list[list[int]], list[float]]:
-    """The ranks of each group that this rank makes for a sum by nodes of two ranks, and the groups' timeouts."""
-    del world
-    made: list[list[int]] = []
-    original = distributed.new_group
-
-    def noted(ranks: list[int], **options: Any) -> distributed.ProcessGroup:
-        made.append(ranks)
-        return original(ranks, **options)
-
-    with mock.patch.object(distributed, "new_group", noted):
-        by_node = AllReduceByNode(2, timedelta(seconds=7))
-    groups = (by_node._within_node, by_node._across_nodes)
-    return made, [group._get_backend(torch.device("cpu")).options._timeout.total_seconds() for group in groups]

@@ -1,42 +1,30 @@
-"""The commands that `bertbench launch` prints and runs elsewhere; scripts and manifests, checked by their own tools."""
+"""The commands that `bertbench launch` prints and runs elsewhere."""
 
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
-import kubernetes_validate
 import pytest
-import yaml
-from kubeflow_trainer_api import models
 
 from bertbench.cli.main import main
-from bertbench.common.errors import ConfigError
 from bertbench.common.paths import REPOSITORY
-from bertbench.config import load_system, pre_training_names
+from bertbench.config import load_system
 from bertbench.distributed.spawn import environments_of
-from bertbench.launch import kubernetes
 from bertbench.launch.command_lines import SLURM_SCRIPT, Job, slurm_command, torchrun_lines
 from tests.conftest import Answer, Captured, Printed, Program, write_json
 from tests.tiny import tiny_system
 
-MANIFESTS = REPOSITORY / "benchmarks" / "bert" / "launch" / "kubernetes"
-
 
 @pytest.fixture(autouse=True)
 def site(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The cluster of the manifests in the repository."""
+    """Every command starts this image."""
     monkeypatch.setenv("CONT", "registry.example.org/bertbench:1")
-    monkeypatch.setenv("RDMA", "rdma/hca_shared_devices_a")
 
 
 def job(name: str, *options: str, runs: int = 1) -> Job:
     return Job(load_system(name), name, list(options), runs)
-
-
-KINDS = pytest.mark.parametrize("kind", ["trainjob", "jobset"])
 
 
 def test_the_sbatch_line_says_what_the_system_file_says() -> None:
@@ -61,128 +49,7 @@ def test_every_launcher_is_given_the_number_of_restarts() -> None:
     again = Job(system, "dgxa100_n2", [], 1)
     assert slurm_command(again).variables["RESTARTS"] == "3"
     assert all("--max-restarts=3" in line for line in torchrun_lines(again))
-    assert all("--max-restarts=3" in kubernetes.manifest(again, kind) for kind in ("trainjob", "jobset"))
     assert not any("--max-restarts" in word for line in torchrun_lines(job("dgxa100_n2")) for word in line)
-
-
-@pytest.mark.parametrize("name", pre_training_names())
-@KINDS
-def test_manifests_are_what_kubernetes_and_kubeflow_accept(name: str, kind: kubernetes.Kind) -> None:
-    made = yaml.safe_load(kubernetes.manifest(job(name, "--set", "schedule.max_steps=5"), kind))
-    if kind == "trainjob":
-        read: dict[str, Any] = models.TrainerV1alpha1TrainJob.from_dict(made).to_dict()
-    else:
-        read = models.JobsetV1alpha2JobSet.from_dict(made).to_dict()
-        template = made["spec"]["replicatedJobs"][0]["template"]["spec"]
-        kubernetes_validate.validate(
-            {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "node"}, "spec": template},
-            "1.30",
-            strict=True,
-        )
-        assert template["parallelism"] == load_system(name).hardware.number_of_nodes
-    assert without_empty(read) == made  # the models drop what they don't know
-
-
-@KINDS
-def test_a_system_file_that_is_not_in_the_image_is_sent_completely(tmp_path: Path, kind: kubernetes.Kind) -> None:
-    path = write_json(tmp_path / "My_Cluster.json", {"extends": "dgxa100_n2", "hardware": {"submitter": "Us"}})
-    alone, made = yaml.safe_load_all(kubernetes.manifest(job(path), kind))
-    kubernetes_validate.validate(alone, "1.30", strict=True)
-    assert (alone["kind"], alone["metadata"]["name"]) == ("ConfigMap", "my-cluster")
-    (tmp_path / "pod").mkdir()
-    inside = tmp_path / "pod" / "My_Cluster.json"  # as the pod sees it: no other file beside it
-    inside.write_text(alone["data"]["My_Cluster.json"])
-    assert load_system(str(inside)).model_dump() == load_system(path).model_dump()
-    text = json.dumps(made)
-    assert "/systems/My_Cluster.json" in text
-    assert str(tmp_path) not in text
-    assert '{"name": "systems", "configMap": {"name": "my-cluster"}}' in text
-    assert '{"name": "systems", "mountPath": "/systems", "readOnly": true}' in text
-
-
-def named(tmp_path: Path, name: str) -> str:
-    return write_json(tmp_path / f"{name}.json", {"extends": "dgxa100_n8"})
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("8nodes", "can't name a job '8nodes'; a name must begin with a letter"),
-        ("cluster_", "can't name a job 'cluster-'"),
-        ("c" * 49, "64 characters; Kubernetes allows 63; shorten the name of the system's file to 48 characters"),
-    ],
-)
-@pytest.mark.parametrize("more", [["--dry-run"], []])
-@KINDS
-def test_a_name_that_kubernetes_refuses_is_refused_before_anything_is_created(
-    name: str, expected: str, more: list[str], kind: str, tmp_path: Path, printed: Printed, program: Program
-) -> None:
-    program("kubectl", f"touch {tmp_path}/created")
-    said = printed("launch", named(tmp_path, name), "--on", "kubernetes", "--kind", kind, *more, code=2)
-    assert said.startswith(f"bertbench: {name}: ")
-    assert expected in said
-    assert not (tmp_path / "created").exists()
-
-
-@pytest.mark.parametrize("name", ["c" * 48, "true", "On", "n1.x_2"])
-@KINDS
-def test_the_longest_name_and_words_of_yaml_are_names(name: str, kind: kubernetes.Kind, tmp_path: Path) -> None:
-    path = named(tmp_path, name)
-    alone, made = yaml.safe_load_all(kubernetes.manifest(job(path), kind))
-    expected = name.lower().replace(".", "-").replace("_", "-")
-    assert (alone["metadata"]["name"], made["metadata"]["name"]) == (expected, expected)
-
-
-@pytest.mark.parametrize(
-    ("variable", "value"),
-    [
-        ("CONT", "registry.example.org/Bertbench:1"), ("CONT", "/images/b.sqsh"),
-        ("CONT", "registry.example.org/BertBench"), ("DATA_CLAIM", "Data"), ("RUNS_CLAIM", "my_runs"),
-        ("RUNS_CLAIM", "r" * 254), ("RDMA", "ib"), ("RDMA", "rdma/ib=0"), ("RDMA", "rdma/ib=all"),
-    ],
-)  # fmt: skip
-def test_a_site_s_name_that_kubernetes_refuses_is_refused_by_name(
-    variable: str, value: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(variable, value)
-    with pytest.raises(ConfigError, match=f"^{variable} is "):
-        kubernetes.manifest(job("dgxa100_n8"), "jobset")
-
-
-@pytest.mark.parametrize("image", ["bertbench", "nvcr.io:443/nvidia/bert_bench:24.09-py3", "a.b/c@sha256:" + "0" * 64])
-def test_images_with_ports_tags_and_digests_are_images(image: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CONT", image)
-    monkeypatch.setenv("DATA_CLAIM", "2024")
-    made = yaml.safe_load(kubernetes.manifest(job("dgxa100_n8"), "jobset"))
-    (container,) = (pod := made["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"])["containers"]
-    assert container["image"] == image
-    assert pod["volumes"][0]["persistentVolumeClaim"]["claimName"] == "2024"
-
-
-@KINDS
-def test_network_cards_are_a_limit_and_pin_memory(monkeypatch: pytest.MonkeyPatch, kind: kubernetes.Kind) -> None:
-    monkeypatch.setenv("RDMA", "rdma/ib=8")
-    made = kubernetes.manifest(job("dgxa100_n2"), kind)
-    assert 'limits: {nvidia.com/gpu: "8", rdma/ib: "8"}' in made
-    assert "add: [IPC_LOCK]" in made
-    monkeypatch.delenv("RDMA")
-    without = kubernetes.manifest(job("dgxa100_n2"), kind)
-    assert 'limits: {nvidia.com/gpu: "8"}' in without
-    assert "add: []" in without
-
-
-def without_empty(content: Any) -> Any:
-    if isinstance(content, dict):
-        return {key: without_empty(value) for key, value in content.items() if value is not None}
-    return [without_empty(value) for value in content] if isinstance(content, list) else content
-
-
-@KINDS
-def test_the_manifests_in_the_repository_are_current(printed: Printed, kind: str) -> None:
-    made = printed("launch", "dgxa100_n8", "--on", "kubernetes", "--kind", kind, "--dry-run")
-    assert (MANIFESTS / f"dgxa100_n8.{kind}.yaml").read_text() == made, (
-        f"with CONT and RDMA as `site` has them: bertbench launch dgxa100_n8 --on kubernetes --kind {kind} --dry-run"
-    )
 
 
 def test_a_dry_run_prints_a_line_that_a_shell_can_read(answer: Answer, printed: Printed) -> None:
@@ -217,11 +84,10 @@ def test_run_with_docker_starts_a_container_for_each_run(
 
 MISTAKES = [
     (2, "dgxa100_n2 --on docker", "", "has 2 nodes, but docker starts only one"),
-    (2, "cpu_demo --on kubernetes --runs 2", "", "on kubernetes a job is one run"),
     (2, "cpu_demo --on slurm --result x", "", "set LOGDIR to choose where"),
     (1, "cpu_demo --close /nowhere/result_0.txt", "", "/nowhere/result_0.txt: cannot be read"),
     (2, "dgxa100_n2", "", "by hand with the lines that --dry-run prints"),
-    (2, "cpu_demo --on kubernetes", "PATH=/nowhere", "found no kubectl on this machine"),
+    (2, "cpu_demo --on slurm", "PATH=/nowhere", "found no sbatch on this machine"),
     # what would only fail in the job, after it has waited in the queue
     (2, "cpu_demo --on slurm --dry-run", "CONTAINER=podman CONT=",
      "CONTAINER is 'podman'; expected none, pyxis, enroot, apptainer, charliecloud or docker"),
@@ -231,7 +97,6 @@ MISTAKES = [
     (2, "cpu_demo --on slurm --dry-run", "CONTAINER=charliecloud CONT=nowhere",
      "CONT is nowhere: no such file or folder"),
     (0, "cpu_demo --on slurm --dry-run", "CONTAINER=pyxis CONT=registry/bertbench:1", "sbatch"),
-    (2, "cpu_demo --on kubernetes --dry-run", "CONT=", "CONT isn't set; set it to an image in a registry"),
 ]  # fmt: skip
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from bertbench.cli import launching, running
 from bertbench.cli.main import main
@@ -160,7 +159,7 @@ REFUSED = {
     "MAX_STEPS=1e3": "MAX_STEPS=1e3: expected a whole number of at least 1",
     "DGXNNODES=many": "DGXNNODES=many: expected a whole number",
     "DGXNNODES=4": "DGXNNODES=4: dgxa100_n8 has 8 nodes; unset it, name another system (`bertbench config list`), or "
-    "adapt this one with `bertbench config scale dgxa100_n8 ",
+    "write one with `bertbench config init --from dgxa100_n8 ",
     "DGXNGPU=4": "DGXNGPU=4: dgxa100_n8 has 8 ranks on each node",
     "WALLTIME=soon": "WALLTIME=soon: expected minutes, or a time as sbatch takes it",
     "WALLTIME=0": "WALLTIME=0: expected a time above 0",
@@ -210,7 +209,6 @@ def test_a_name_agrees_with_the_other_exported_variables(honoured: Honoured) -> 
 def test_a_command_that_makes_one_run_refuses_several(printed: Printed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NEXP", "2")
     assert "NEXP=2: `bertbench train` makes one run" in printed("train", "cpu_demo", code=2)
-    assert "NEXP=2: on kubernetes a job is one run" in printed("launch", "cpu_demo", "--on", "kubernetes", code=2)
     for name, text in {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}.items():
         monkeypatch.setenv(name, text)
     assert "NEXP=2: torchrun and srun start the ranks of one run" in printed("launch", "cpu_demo", code=2)
@@ -278,7 +276,7 @@ def test_in_an_interactive_shell_on_and_dry_run_start_no_ranks_and_a_run_starts_
 ) -> None:
     for name, text in {**SHELL, "RANK": "0", "WORLD_SIZE": "1", "CONT": "registry.example.org/bert:1"}.items():
         monkeypatch.setenv(name, text)
-    assert "kind: TrainJob" in printed("launch", "cpu_demo", "--on", "kubernetes", "--dry-run", "--smoke")
+    assert "run.sub cpu_demo --smoke" in printed("launch", "cpu_demo", "--on", "slurm", "--dry-run", "--smoke")
     started: list[list[str]] = []
 
     def run_here(system: object, arguments: argparse.Namespace, **_: object) -> tuple[None, int]:
@@ -390,25 +388,6 @@ def test_a_dry_run_prints_a_complete_command_for_another_shell(
     assert "--runs 3: these commands start one run; repeat them for each run" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("kind", ["trainjob", "jobset"])
-def test_pods_get_arguments_and_the_record_of_exported_variables(
-    kind: str, printed: Printed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    image = {"CONT": "registry.example.org#bert:1", "DATADIR": "/data on this machine"}
-    for name, text in {**image, "SEED": "3", "LR": "4e-4", "WALLTIME": "1:30:00", "DATA_CLAIM": ""}.items():
-        monkeypatch.setenv(name, text)
-    made = yaml.safe_load(printed("launch", "dgxa100_n2", "--on", "kubernetes", "--kind", kind, "--dry-run"))
-    text = json.dumps(made)
-    assert '{"name": "BERTBENCH_VARIABLES", "value": "SEED=3&WALLTIME=1%3A30%3A00&LR=4e-4"}' in text
-    assert '"image": "registry.example.org/bert:1"' in text
-    assert '"--set", "optimizer.learning_rate=0.0004", "--seed", "3"' in text
-    assert '"activeDeadlineSeconds": 5400' in text
-    assert '"claimName": "bertbench-data"' in text
-    monkeypatch.setenv("EVALDIR", "/")
-    said = printed("launch", "dgxa100_n2", "--on", "kubernetes", "--kind", kind, "--dry-run", code=2)
-    assert "EVALDIR=/: pods can't see a folder of this machine" in said
-
-
 OPTIONS = {
     "--on slurm -- --nodes=4": "--nodes=4 after --: the system decides nodes and ranks",
     "--on slurm -- -N4": "-N4 after --: the system decides nodes and ranks",
@@ -437,7 +416,6 @@ IMAGES = [
     ("apptainer", "docker://registry.example.org#bert:1", "docker://registry.example.org/bert:1"),
     ("apptainer", "oras://registry.example.org/bert:1", "oras://registry.example.org/bert:1"),
     ("docker", "registry.example.org#bert:1", "registry.example.org/bert:1"),
-    ("kubernetes", "docker://registry.example.org/bert:1", "registry.example.org/bert:1"),
 ]
 
 
@@ -453,7 +431,6 @@ def test_an_image_is_named_in_the_form_of_the_program_that_starts_it(starter: An
         ("enroot", "registry.example.org/bert:1", "no such file or folder"),
         ("apptainer", "bert.sif", "CONT is bert.sif: no such file or folder"),
         ("docker", "/images/bert.sqsh", "docker takes an image's name"),
-        ("kubernetes", "./bert.sif", "kubernetes takes an image's name"),
     ],
 )
 def test_an_image_that_can_t_start_is_refused(starter: Any, image: str, expected: str) -> None:

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from bertbench.machine import describe, gpus, meters, provenance
+from bertbench.machine import describe, energy, gpus, provenance
 
 
 class Card(NamedTuple):
@@ -102,5 +102,5 @@ class Driver:
 def install(monkeypatch: pytest.MonkeyPatch, *cards: Card) -> None:
     """Let this process find these GPUs."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    for module in (describe, gpus, meters, provenance):
+    for module in (describe, energy, gpus, provenance):
         monkeypatch.setattr(module, "pynvml", Driver(list(cards)))

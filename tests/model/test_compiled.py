@@ -1,5 +1,6 @@
 """Compiled pieces, on a CPU and without Inductor: what is compiled, how often, and that it computes the same."""
 
+import re
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -62,6 +63,13 @@ def test_the_compiler_is_set_up_before_it_is_tried(monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(torch, "compile", tried)
         assert compiler_obstacle(torch.device("cpu")) is None
         assert seen == [1], "32 compiling processes on every rank"
+
+
+def test_without_a_compiler_one_line_says_so() -> None:
+    torch._dynamo.reset()
+    with torch._inductor.config.patch({"cpp.cxx": (None, "/nowhere/g++"), "fx_graph_cache": False}):
+        found = compiler_obstacle(torch.device("cpu"))
+    assert re.fullmatch(r"[^\n]*No working C[+][+] compiler found[^\n]*", found or "")
 
 
 def test_inductor_gets_one_program_where_cxx_names_two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

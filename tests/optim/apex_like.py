@@ -1,4 +1,4 @@
-"""Stand in for NVIDIA's apex, which needs CUDA: optimizers that keep their state as its FusedLAMB and FusedAdam do.
+"""Stand in for NVIDIA's apex, which needs CUDA: an optimizer that keeps its state as FusedLAMB does.
 
 Moments are made where a parameter has no state yet, as `exp_avg` and `exp_avg_sq`; each group counts its steps as
 `step`. LAMB takes no trust ratio in a group without weight decay.
@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 
-class FusedAdam(torch.optim.Optimizer):
-    """Adam with decoupled weight decay and bias correction."""
+class FusedLAMB(torch.optim.Optimizer):
+    """LAMB with bias correction, and a clipping threshold out of reach, because we have clipped already."""
 
     def __init__(
         self,
@@ -26,14 +26,8 @@ class FusedAdam(torch.optim.Optimizer):
         weight_decay: float = 0.01,
         max_grad_norm: float = 1.0,
     ) -> None:
-        defaults = {
-            "lr": 1e-3,
-            "betas": betas,
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "max_grad_norm": max_grad_norm,
-        }
-        super().__init__(params, defaults)
+        assert max_grad_norm > 1e20
+        super().__init__(params, {"lr": 1e-3, "betas": betas, "eps": eps, "weight_decay": weight_decay})
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override] - without a loss
@@ -54,26 +48,15 @@ class FusedAdam(torch.optim.Optimizer):
         unbiased_first = first / (1 - beta1 ** group["step"])
         unbiased_second = second / (1 - beta2 ** group["step"])
         update = unbiased_first / (unbiased_second.sqrt() + group["eps"]) + group["weight_decay"] * weight
-        weight -= group["lr"] * self._ratio(weight, update, group["weight_decay"]) * update
-
-    def _ratio(self, weight: Tensor, update: Tensor, weight_decay: float) -> Tensor | float:
-        del weight, update, weight_decay
-        return 1.0
-
-
-class FusedLAMB(FusedAdam):
-    """LAMB with a clipping threshold out of reach, because we have clipped already."""
-
-    def _ratio(self, weight: Tensor, update: Tensor, weight_decay: float) -> Tensor | float:
-        assert self.defaults["max_grad_norm"] > 1e20
-        return weight.norm() / update.norm() if weight_decay else 1.0
+        ratio = weight.norm() / update.norm() if group["weight_decay"] else 1.0
+        weight -= group["lr"] * ratio * update
 
 
 @contextmanager
 def apex_installed() -> Iterator[None]:
-    """In the body, `apex.optimizers` has these."""
+    """In the body, `apex.optimizers` has this FusedLAMB."""
     package, optimizers = ModuleType("apex"), ModuleType("apex.optimizers")
-    vars(optimizers).update(FusedAdam=FusedAdam, FusedLAMB=FusedLAMB)
+    vars(optimizers).update(FusedLAMB=FusedLAMB)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "apex", package)
         patch.setitem(sys.modules, "apex.optimizers", optimizers)

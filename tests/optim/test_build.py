@@ -1,16 +1,13 @@
+import copy
 import importlib.util
 from pathlib import Path
 
 import pytest
-import torch
 
 from bertbench.common.errors import ConfigError
-from bertbench.distributed.world import World
 from bertbench.model.bert import Bert
 from bertbench.optim import build_optimizer
-from bertbench.optim.adam import MultiTensorAdam
-from tests.optim.drawn import TINY, adam, lamb
-from tests.ranks import run_ranks
+from tests.optim.drawn import TINY, lamb
 
 
 @pytest.mark.skipif(importlib.util.find_spec("apex") is not None, reason="some apex is installed here")
@@ -24,21 +21,18 @@ def test_another_project_called_apex_is_not_taken_for_nvidias(tmp_path: Path, mo
     (tmp_path / "apex" / "__init__.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ConfigError, match="NVIDIA's apex isn't installed"):
-        build_optimizer.build_optimizer(Bert(TINY), adam(impl="apex"))
+        build_optimizer.build_optimizer(Bert(TINY), lamb(impl="apex"))
 
 
-@pytest.mark.slow
-def test_if_one_rank_has_no_compiler_all_ranks_fall_back_and_say_so() -> None:
-    texts = run_ranks(2, arithmetic_without_a_compiler_on_rank_1)
-    assert all("torch's multi-tensor operations, slower" in text for text in texts)
-    assert "another rank has no compiler" in texts[0]
-    assert "No working C++ compiler found" in texts[1]
+def test_torchs_lamb_works_on_blocks_only_in_large_models_on_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Bert(TINY)
+    elements = sum(parameter.numel() for parameter in model.parameters())
 
+    def arithmetic(blocks_from: int, device: str) -> str:
+        monkeypatch.setattr(build_optimizer, "_BLOCKS_FROM", blocks_from)
+        _, text = build_optimizer.build_optimizer(copy.deepcopy(model).to(device), lamb())
+        return text
 
-def arithmetic_without_a_compiler_on_rank_1(world: World) -> str:
-    build_optimizer._FUSED_FROM = 1
-    no_compiler = {"cpp.cxx": (None, "/nowhere/g++"), "fx_graph_cache": False} if world.rank == 1 else {}
-    with torch._inductor.config.patch(no_compiler):
-        optimizer, text = build_optimizer.build_optimizer(Bert(TINY), lamb())
-    assert isinstance(optimizer, MultiTensorAdam)
-    return text
+    assert arithmetic(elements, "cpu") == "torch's fused Adam on cache-sized blocks"
+    assert arithmetic(elements + 1, "cpu") == "torch's multi-tensor operations"
+    assert arithmetic(elements, "meta") == "torch's multi-tensor operations"  # any device but a CPU

@@ -157,7 +157,7 @@ def test_a_real_run_s_bubble_is_that_of_a_simulation_from_its_measured_pieces(
     assert f"bubble {run['bubble']:.1%} of its time; it would be 20.0% if stages were equal" in printed("report", log)
     page = tmp_path / "page.html"
     printed("report", log, "--html", page)
-    assert page.read_text().count("<title>forward of microbatch") == 8
+    assert page.read_text().count("<figcaption>A step of the pipeline, ") == 1
     trace = json.loads((log.with_suffix("") / "trace.json").read_text())["traceEvents"]
     kinds = {event["args"]["kind"] for event in trace if event["ph"] == "X"}
     assert {"forward", "backward", "send forward", "receive forward", "send backward", "receive backward"} <= kinds

@@ -6,8 +6,7 @@ import pytest
 
 from bertbench.config import load_system
 from bertbench.config.layout import Layout
-from bertbench.plan.forecast import forecast_run
-from bertbench.plan.layout_time import step_seconds
+from bertbench.plan.layout_time import LINKS, all_reduce_seconds, exposed_seconds, step_seconds
 from bertbench.plan.layouts import candidates, outlooks
 from bertbench.plan.memory import memory_gb
 from bertbench.plan.step_load import load_of
@@ -40,28 +39,43 @@ def test_candidates_keep_the_work_and_the_best_layout_of_a_model_that_is_too_lar
     best = small[0]
     assert best.fits
     assert best.seconds.total == min(one.seconds.total for one in small if one.fits)
-    assert 0 < best.utilisation < 0.6
 
 
 def test_step_seconds_follow_the_formulas() -> None:
     system = load_system("bert10b_n128")
-    seconds, load = step_seconds(system, "a100"), load_of(system)
+    seconds, load = step_seconds(system), load_of(system)
     assert system.layout == Layout(64, 2, 8, 2)
     assert seconds.stage_wait == pytest.approx(7 / (2 * 16) * (seconds.compute + seconds.imbalance + seconds.tensor))
     assert load.largest.tokens >= load.mean_tokens
-    recomputed = step_seconds(load_system("bert10b_n128", ["parallel.recompute=true"]), "a100")
+    recomputed = step_seconds(load_system("bert10b_n128", ["parallel.recompute=true"]))
     assert recomputed.compute == pytest.approx(4 / 3 * seconds.compute)
     assert recomputed.data == seconds.data
 
 
-def test_a_run_of_a_split_model_is_forecast_with_the_steps_of_its_layout() -> None:
-    words = ["parallel.tensor=8", "parallel.pipeline=2", "parallel.microbatches=4", "clip.mode=after"]
-    system = load_system("dgxa100_n128", [*words, "communication.compression=none", "optimizer.sharded=false"])
-    run, step = forecast_run(system), step_seconds(system, "a100")
-    steps = run.samples.number / 4096
-    assert run.seconds.compute == pytest.approx(steps * step.compute)
-    assert run.seconds.total > steps * step.total > 0
-    assert run.seconds.communication > forecast_run(load_system("dgxa100_n128")).seconds.communication
+def test_a_step_computes_at_the_data_sheet_s_rate() -> None:
+    system = load_system("dgxa100_n1")
+    assert step_seconds(system).compute == pytest.approx(load_of(system).flops / (8 * 312e12))
+
+
+def test_gpus_without_known_links_are_refused_by_name(printed: Printed) -> None:
+    card = "hardware.accelerator_model_name=NVIDIA L40S"
+    assert "'NVIDIA L40S', but layouts are compared by the links of A100, H100, H200" in printed(
+        "estimate", "bert10b_n128", "--layouts", "--set", card, code=2
+    )
+
+
+def test_an_all_reduce_takes_the_time_of_its_bytes_on_the_wire() -> None:
+    links = LINKS["A100"]
+    size = 2 * 336_232_258
+    inside = all_reduce_seconds(links, 8, 1, size)
+    assert inside == pytest.approx(2 * 7 / 8 * size / 300e9)
+    between = all_reduce_seconds(links, 16, 2, size) - inside
+    assert between == pytest.approx(2 * 1 / 2 * size / 8 / 25e9)
+
+
+def test_a_backward_pass_hides_all_of_a_reduction_but_the_last_bucket() -> None:
+    assert exposed_seconds(reduction=6.0, compute=12.0, collectives=3) == 2.0
+    assert exposed_seconds(reduction=6.0, compute=3.0, collectives=3) == 6.0 - 2.0
 
 
 def test_the_plan_of_a_trillion_parameters_states_the_share_of_a_rank(answer: Answer, printed: Printed) -> None:

@@ -46,15 +46,11 @@ def test_a_rank_keeps_the_rounded_gradients_that_it_sends(tiny: Tiny) -> None:
     assert rounded.optimizer_bytes - whole.optimizer_bytes == 2 * whole.parameters
 
 
-@pytest.mark.parametrize(
-    "communication",
-    ["hierarchical=true", "compression=powersgd", "compression=bf16", "compression=int8", "compression=topk"],
-)
-def test_any_way_that_gradients_travel_has_a_dry_run(tiny: Tiny, communication: str) -> None:
-    system = tiny("hardware.number_of_nodes=3", f"communication.{communication}")
+@pytest.mark.parametrize("compression", ["powersgd", "bf16", "int8", "topk"])
+def test_any_way_that_gradients_travel_has_a_dry_run(tiny: Tiny, compression: str) -> None:
+    system = tiny("hardware.number_of_nodes=3", f"communication.compression={compression}")
     counted = count_rank(system, 5)
     assert sum(counted.bucket_elements) == counted.parameters
-    assert counted.bytes_per_step == 4 * counted.parameters or communication.startswith("compression")
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 from scipy import stats
 
-from bertbench.report.comparison import Estimate, Ratio, loss_curve, measured
-from bertbench.run_files.run_settings import read_runs
+from bertbench.report.comparison import Estimate, Ratio, measured
 from tests.compliance.logs import RESULTS, closed, write
 from tests.compliance.mutations import setting
 from tests.compliance.packages import run_log
 from tests.conftest import Answer, Printed
-from tests.report.written import leave, row
+from tests.report.written import leave
 from tests.run_files.test_settings import config
 
 
@@ -33,14 +32,6 @@ def test_one_run_per_side_has_no_interval_and_equal_runs_have_one_of_width_zero(
     assert found.a == Estimate(10.0, None, runs=1)
     assert (found.ratio.low, found.ratio.high) == (None, None)
     assert measured("time", [10.0, 10.0], [5.0, 5.0]).ratio == Ratio(*[pytest.approx(0.5)] * 3)
-
-
-def test_the_mean_loss_of_runs_of_different_lengths_never_jumps(tmp_path: Path) -> None:
-    for number, (steps, loss) in enumerate([(800, 1.0), (900, 3.0)]):  # drawn with every 4th and every 5th step
-        leave(tmp_path, number, 10, metrics="".join(row(step + 1, loss=loss) for step in range(steps)))
-    curve = loss_curve(read_runs([tmp_path]))
-    assert {loss for step, loss in curve if step <= 800} == {2.0}
-    assert {loss for step, loss in curve if step > 800} == {3.0}, "only the longer run goes on"
 
 
 @pytest.fixture
@@ -103,10 +94,3 @@ def test_a_side_that_reached_no_target_has_no_time_and_one_without_runs_is_one_c
     for other in ("missing", "empty"):
         (complaint,) = printed("compare", sides[0], tmp_path / other, code=2).splitlines()
         assert str(tmp_path / other) in complaint
-
-
-def test_the_page_draws_three_curves(printed: Printed, sides: tuple[str, str], tmp_path: Path) -> None:
-    out = tmp_path / "compare.html"
-    printed("compare", RESULTS, sides[1], "--html", out)
-    assert out.read_text().count("<svg") == 3
-    assert "B takes " in out.read_text()

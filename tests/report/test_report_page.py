@@ -12,7 +12,6 @@ from selenium import webdriver
 
 from bertbench.cli.main import main
 from bertbench.common.published_results import published_results
-from bertbench.report.page import page
 from bertbench.report.report_page import published_table
 from bertbench.report.run_groups import judged_groups
 from bertbench.report.run_tables import report_text
@@ -34,56 +33,30 @@ def window() -> Iterator[webdriver.Chrome]:
         yield opened
 
 
-def brightness(colour: str) -> int:
-    return sum(int(part) for part in re.findall(r"\d+", colour)[:3])
-
-
-def test_the_page_is_readable_in_a_browser_in_light_and_dark(window: webdriver.Chrome, tmp_path: Path) -> None:
-    demo, ask, curves = tmp_path / "report.html", window.execute_script, {}
+@pytest.mark.parametrize("width", [390, 1400])
+def test_the_page_is_readable_in_a_browser(width: int, window: webdriver.Chrome, tmp_path: Path) -> None:
+    demo, ask = tmp_path / "report.html", window.execute_script
     assert main(["report", str(RESULTS), "--html", str(demo)]) == 0
-    for width, dark in ((390, True), (1200, False)):
-        show(window, demo, width, dark)
-        assert window.get_log("browser") == []
-        assert ask("return document.documentElement.scrollWidth") <= width  # nothing sticks out to the side
-        drawings = ask("return [...document.querySelectorAll('svg')].map(s => [s.clientWidth, s.clientHeight])")
-        assert len(drawings) == 3  # balanced ranks have no panel
-        assert all(wide > 250 and high > 80 for wide, high in drawings)
-        smallest = ask(
-            "return Math.min(...[...document.querySelectorAll('svg text:not([transform])')]"
-            ".map(t => t.getBoundingClientRect().height))"
-        )
-        assert smallest >= 10
-        style = "return [getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color]"
-        paper, ink = ask(style)
-        assert (brightness(paper) < brightness(ink)) == dark
-        curves[dark] = brightness(ask("return getComputedStyle(document.querySelector('.line-0')).stroke"))
-    assert curves[True] > curves[False]
-    lines = ask("return document.querySelectorAll('svg path[class^=line]').length")
-    assert lines == 30  # ten runs: accuracy by samples, accuracy by time, loss
-    assert ask("return performance.getEntriesByType('resource').length") == 0
-    assert not re.search(r"src=|url\(|@import|<script", demo.read_text())
+    show(window, demo, width)
+    assert window.get_log("browser") == []
+    assert ask("return document.documentElement.scrollWidth") <= width  # nothing sticks out to the side
+    titles = ask("return [...document.querySelectorAll('figure img')].map(i => i.alt)")
+    assert titles == [
+        "Accuracy against samples",
+        "Accuracy against time",
+        "Loss",
+        "Learning rate",
+        "Time of a step",
+    ]  # balanced ranks have no figure
+    sizes = ask("return [...document.querySelectorAll('figure img')].map(i => [i.clientWidth, i.naturalWidth])")
+    # letters have 13 pixels at the natural width, so they have at least 10
+    assert all(shown >= 10 / 13 * natural > 0 for shown, natural in sizes)
+    assert ask("return document.querySelectorAll('.legend li').length") == 10
+    assert not re.search(r"url\(|@import|<script", demo.read_text())
+    assert all(source.startswith("data:") for source in re.findall(r'src="([^"]*)"', demo.read_text()))
     links = ask("return [...document.querySelectorAll('a')].map(a => a.href)")
     assert links == [(RESULTS / f"result_{number}.txt").as_uri() for number in range(10)]
     assert "number of nodes 1; accelerators per node 0" in demo.read_text()
-
-
-def luminance(colour: str) -> float:
-    """Relative luminance of #rgb or #rrggbb (WCAG 2.1)."""
-    digits = colour[1:] if len(colour) == 7 else "".join(2 * digit for digit in colour[1:])
-    parts = [int(digits[place : place + 2], 16) / 255 for place in (0, 2, 4)]
-    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-def test_colours_stand_out_from_the_paper_in_light_and_dark() -> None:
-    light, dark = re.findall(r":root \{(.*?)\}", page("t"), re.DOTALL)
-    for block in (light, dark):
-        colours = dict(re.findall(r"--([a-z0-9-]+): (#[0-9a-f]+)", block))
-        for name, colour in colours.items():
-            least = {"rule": 1.2, "panel": 1.0, "paper": 1.0}.get(name, 3.0 if name.startswith("series") else 4.5)
-            for under in ("paper", "panel"):
-                first, second = sorted((luminance(colour), luminance(colours[under])), reverse=True)
-                assert (first + 0.05) / (second + 0.05) >= least, (name, under)
 
 
 def test_a_finding_shows_the_line_of_the_log_as_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,7 +69,7 @@ def test_a_finding_shows_the_line_of_the_log_as_text(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(verdicts, "judge_log", judged)
     found = page_of(tmp_path)
-    assert "<img" not in found
+    assert "<img src=x" not in found
     assert "result_0.txt:2: :::MLLOG &lt;img src=x" in found
 
 

@@ -13,8 +13,7 @@ from bertbench.distributed.world import World
 from bertbench.machine.gpu_peaks import DENSE_TFLOPS, gpu_kind
 from bertbench.machine.peak_rate import PeakRate, gpu_peak, peak_rate
 from bertbench.model.shape import BatchCounts
-from bertbench.report.feed import Feed
-from bertbench.report.followed_run import FollowedRun
+from bertbench.report.tracked_run import TrackedRun
 from bertbench.results.files import ResultFiles
 from bertbench.results.flop_rate import FlopRate
 from bertbench.results.run_progress import RunProgress
@@ -23,7 +22,6 @@ from bertbench.training.train import train
 from tests.compliance.packages import run_log
 from tests.conftest import Answer, Printed, Tiny
 from tests.ranks import run_ranks
-from tests.report.test_trackers import Kept
 from tests.report.written import leave, row, write_run
 from tests.training.steps import sampler_of
 
@@ -151,7 +149,7 @@ RATES: list[dict[str, Any]] = [
 ]
 
 
-def test_a_runs_rates_are_means_over_time(tmp_path: Path, printed: Printed, answer: Answer) -> None:
+def test_a_runs_rates_are_means_over_time(tmp_path: Path, printed: Printed) -> None:
     """0.1 for 1 s and 0.02 for 3 s: 0.16 operations in 4 s are 0.04."""
     log = leave(tmp_path, 0, 100, metrics="".join(row(n, **rates) for n, rates in enumerate(RATES, start=1)))
     peak = {"tflops": 0.2, "number_format": "bf16", "device": "x", "source": "measured here"}
@@ -160,8 +158,6 @@ def test_a_runs_rates_are_means_over_time(tmp_path: Path, printed: Printed, answ
     assert (flops.tflops_per_device, flops.mfu, flops.hfu) == (pytest.approx(0.04), pytest.approx(0.2), None)
     line = "FLOP/s: 0.04 TFLOP/s per device, MFU 20.0%; peak 0.2 in bf16: measured here"
     assert line in printed("report", log)
-    state = answer("watch", log)
-    assert (state["mfu"], state["tflops_per_device"]) == pytest.approx((0.3, 0.06))  # medians
 
 
 def test_report_says_why_a_share_isn_t_known(tmp_path: Path, printed: Printed, answer: Answer) -> None:
@@ -191,10 +187,8 @@ def test_compare_has_the_rates_of_both_sides(tmp_path: Path, answer: Answer, pri
 
 def test_trackers_get_the_rates_of_steps_and_of_the_run(tmp_path: Path) -> None:
     log = leave(tmp_path, 0, 100, metrics=row(1, tflops_per_device=0.02, mfu=0.3))
-    kept = Kept()
-    feed = Feed(FollowedRun(log), kept)
-    feed.forward([1])
-    feed.close("success")
-    assert (kept.points[0].values["train/mfu"], kept.points[0].values["train/tflops_per_device"]) == (0.3, 0.02)
-    _, summary = kept.ended
-    assert (summary["mfu"], summary["tflops_per_device"]) == (0.3, 0.02)
+    run = TrackedRun.read(log)
+    values = run.steps()[0].values
+    assert (values["train/mfu"], values["train/tflops_per_device"]) == (0.3, 0.02)
+    numbers = run.final_numbers()
+    assert (numbers["mfu"], numbers["tflops_per_device"]) == (0.3, 0.02)

@@ -11,7 +11,6 @@ from bertbench.common.phases import BACKWARD, FORWARD
 from bertbench.distributed.world import World
 from bertbench.loading.loader import LoadedStep
 from bertbench.results.metrics import Metrics, StepReport
-from bertbench.results.mlperf_log import MlperfLog
 from tests.ranks import run_ranks
 
 
@@ -22,7 +21,7 @@ def test_over_a_slow_link_several_steps_are_written_at_once(tmp_path: Path) -> N
 def lines_after_steps(world: World, path: Path) -> list[int]:
     """Lines in the file after each of five steps, and after a flush."""
     counts = []
-    with MlperfLog(None) as log, Metrics(path if world.leads else None, world, log, every=2) as metrics:
+    with Metrics(path if world.leads else None, world, every=2) as metrics:
         for step in range(1, 6):
             record(metrics, step)
             counts.append(lines(path))
@@ -40,7 +39,7 @@ def test_on_a_device_a_step_takes_the_time_of_its_phases_there(tmp_path: Path) -
 def step_ms_of_phases(world: World, path: Path) -> list[float]:
     """Return `step_ms` of three steps that took the host 1 ms to launch, and whose phases took over 10 ms each."""
     elsewhere = replace(world, device=torch.device("meta"))  # any device but the host's own memory
-    with MlperfLog(None) as log, Metrics(path, elsewhere, log) as metrics:
+    with Metrics(path, elsewhere) as metrics:
         for step in range(1, 5):
             for phase in (FORWARD, BACKWARD):
                 metrics.phases.enter(phase)

@@ -89,4 +89,3 @@ def test_means_and_speeds_of_an_early_rounds_log_are_of_its_samples(
     assert "3,151,872 samples" in shown
     compared = answer("compare", log, log, "--ruleset", "1.1.0")
     assert compared["measures"][1]["a"]["mean"] == 3_151_872
-    assert "epoch_num doesn't count training samples" in printed("rcp", *[log] * 20, "--out", log.parent / "x", code=2)

@@ -36,7 +36,8 @@ def test_a_log_relabelled_closed_has_not_reached_the_target(runs: Path, answer: 
     assert (group["reached"], group["reached_not_passed"], group["passed"]) == (0, 0, 0)
     assert group["mean_time_to_train_s"] is None
     assert (group["runs"][0]["verdict"], group["runs"][0]["status"]) == ("fail", "success")
-    assert answer("watch", log)["status"] == "missed the target"
+    (listed,) = answer("report", "--list", log)
+    assert listed["status"] == "missed the target"
     shown = printed("report", log)
     assert "0 of 1 runs reached the target" in shown
     assert re.search(r"result_2\.txt:\d+: error target: found best accuracy 0\.\d+", shown)
@@ -114,11 +115,11 @@ def test_a_file_that_is_not_a_log_is_reported_as_such(
     shown = printed("report", runs)
     assert f"{log}: not a log: found {cause}" in shown
     assert re.search(r"^result_4 +no log ", shown, re.MULTILINE)
-    for command in (("report",), ("compare", runs), ("rcp", "--out", runs / "x.json")):
+    for command in (("report",), ("compare", runs)):
         complaint = printed(*command, log, code=2)
         assert f"{log}: found {cause}" in complaint
     if content:  # a run that has just begun has an empty log
-        for command in (("report", "--list"), ("watch",), ("track", "--to", "tensorboard")):
+        for command in (("report", "--list"), ("track", "--to", "tensorboard")):
             assert f"{log}: found {cause}" in printed(*command, log, code=2)
 
 

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 from torch.nn.utils import parameters_to_vector
 
-from bertbench.balance.speeds import Speeds
 from bertbench.config import System
 from bertbench.data.store.columns import Integers
 from bertbench.distributed.world import World
@@ -22,9 +21,9 @@ from bertbench.training.whole_trainer import WholeTrainer
 SEED = 11
 
 
-def sampler_of(system: System, speeds: Speeds | None = None, seed: int = SEED) -> Sampler:
+def sampler_of(system: System, seed: int = SEED) -> Sampler:
     """Assign the system's training samples."""
-    return make_sampler(system, open_data(system)[0], seed, speeds)
+    return make_sampler(system, open_data(system)[0], seed)
 
 
 def batch_of(sampler: Sampler, ids: Integers) -> Batch:

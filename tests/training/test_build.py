@@ -9,7 +9,6 @@ import pytest
 
 pytest.importorskip("pydantic", reason="loads systems")
 
-from bertbench.common.phase_clock import PhaseClock
 from bertbench.distributed.startup import Startup
 from bertbench.loading.inputs import open_data
 from bertbench.machine.choose_arithmetic import Arithmetic
@@ -37,7 +36,7 @@ def tokens_of_a_batch(world: World, system: System, precision: PrecisionName, lo
     ):
         files = ResultFiles(log)
         files.folder.mkdir()
-        built = build_run(system, world, 11, files, TrainOptions(), Startup(), silent, PhaseClock(world.device))
+        built = build_run(system, world, 11, files, TrainOptions(), Startup(), silent)
     (loaded,) = next(built.loader.steps(range(1))).parts
     samples = open_data(system)[0].lengths(loaded.part.ids).sum()
     built.snapshots.close()

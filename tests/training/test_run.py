@@ -19,7 +19,7 @@ import torch
 from bertbench.cli.main import main
 from compliance import judge_log
 from compliance.read.log import read_events
-from tests.conftest import Answer, Captured, Printed, Program
+from tests.conftest import Answer, Captured, Printed
 from tests.ranks import LIMIT_S, run_command
 
 pytest.importorskip("pydantic", reason="starts commands that read a system")
@@ -86,7 +86,7 @@ def test_a_run_reaches_its_target_and_leaves_a_log_that_the_official_checker_pas
     outcome, said = despite_hang_ups(words, log)
     assert outcome["log"] == str(log)
     assert outcome["status"] == "success"
-    assert outcome["accuracy"] >= 0.01
+    assert outcome["best_accuracy"] >= 0.01
     assert said.splitlines()[-3:] == [
         f"log     {log}", f"judge   bertbench judge {log}", f"report  bertbench report {log.parent}",
     ]  # fmt: skip
@@ -97,7 +97,7 @@ def test_a_run_reaches_its_target_and_leaves_a_log_that_the_official_checker_pas
     assert [row["step"] for row in rows] == list(range(1, len(rows) + 1))
     assert rows[-1]["samples"] == 12 * len(rows) == outcome["samples"]
     expected = {"step", "samples", "loss", "lr", "grad_norm", "clipped", "step_ms", "load_efficiency"}
-    assert set(rows[0]) == expected | {"load_wait_ms", "skipped", "tflops_per_device", "mfu"}
+    assert set(rows[0]) == expected | {"load_wait_ms", "tflops_per_device", "mfu"}
     (stop,) = [event for event in read_events(log) if event.key == "run_stop"]
     (reported,) = answer("report", log)
     spent = reported["runs"][0]["ledger"]
@@ -297,35 +297,3 @@ def test_another_number_of_ranks_than_the_system_s_is_refused(
     assert "1 ranks were started, but tiny describes 2" in done.stderr
     monkeypatch.setenv("RANK", "0")
     assert "torchrun must set all of RANK" in printed("train", tiny_file, code=1)
-
-
-def test_the_power_of_a_run_is_sampled_while_it_runs(
-    tiny_file: str, tmp_path: Path, answer: Answer, printed: Printed, program: Program
-) -> None:
-    program("ipmitool", 'echo "Instantaneous power reading:   250 Watts"')
-    settings = ("power.measure=true", "power.hz=20", "power.interconnect_watts=20", "schedule.max_steps=40")
-    done = run_command(2, ["train", tiny_file, *words(settings)], tmp_path, PATH=os.environ["PATH"])
-    assert done.returncode == 3, done.stderr
-    log = tmp_path / "runs" / "tiny" / "bert" / "result_0.txt"
-    assert "without measuring energy" not in done.stderr
-    (reported,) = answer("report", log)
-    run = reported["runs"][0]
-    assert run["energy"]["watts"] == pytest.approx({"node_0": 250.0, "interconnect": 20.0})
-    assert run["energy"]["joules"] == pytest.approx(270 * run["time_to_train_s"])
-    assert "ipmi" in run["energy"]["meters"]
-    assert "energy: joules from run_start to run_stop, and mean watts" in printed("report", log, "--details")
-
-
-def test_a_run_on_a_machine_without_a_meter_says_so_and_continues(
-    tiny_file: str, tmp_path: Path, answer: Answer
-) -> None:
-    done = run_command(2, ["train", tiny_file, "--set", "power.measure=true"], tmp_path, PATH=str(tmp_path))
-    assert done.returncode == 3, done.stderr
-    warnings = [line for line in done.stderr.splitlines() if "without measuring energy" in line]
-    if not warnings:
-        pytest.skip("this machine has a meter")
-    assert len(warnings) == 1
-    assert "has no power meter: RAPL: " in warnings[0]
-    assert warnings[0].endswith("IPMI: no ipmitool is installed; the run continues without measuring energy")
-    (reported,) = answer("report", tmp_path / "runs" / "tiny" / "bert" / "result_0.txt")
-    assert reported["runs"][0]["energy"] is None

@@ -40,7 +40,7 @@ def test_a_smoke_run_takes_a_few_steps_of_everything_and_is_not_a_result(tiny_fi
     outcome = json.loads(done.stdout)
     log = tmp_path / "runs" / "tiny" / "smoke" / "smoke_0.txt"
     assert (outcome["log"], outcome["status"], outcome["not_a_result"]) == (str(log), "aborted", "smoke")
-    assert outcome["accuracy"] >= 1e-9
+    assert outcome["best_accuracy"] >= 1e-9
     assert len(metrics(log)) == 5
     assert [path.name for path in ResultFiles(log).snapshots.iterdir()] == ["step_3"]
     judgement = judge_log(log, "5.0.0")

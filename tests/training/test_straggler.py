@@ -13,7 +13,6 @@ from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.loading.loader import Loader
 from bertbench.results.metrics import Metrics
-from bertbench.results.mlperf_log import MlperfLog
 from bertbench.run_files.straggler import find_straggler, rank_times, straggler_of
 from bertbench.training.whole_trainer import WholeTrainer
 from tests.conftest import Answer, Printed, Tiny
@@ -33,8 +32,7 @@ def slow_in(world: World, folder: Path, rank: int, runs: list[tuple[System, str]
         log.with_suffix("").mkdir(exist_ok=True)
         metrics = log.with_suffix("") / "metrics.jsonl" if world.leads else None
         with (
-            MlperfLog(None) as lines,
-            Metrics(metrics, world, lines) as measured,
+            Metrics(metrics, world) as measured,
             whole_trainer(system, world) as trainer,
         ):
             sampler = sampler_of(system)
@@ -107,7 +105,7 @@ def test_a_straggler_that_gains_time_in_another_phase_says_so() -> None:
     )
 
 
-def test_report_and_watch_name_the_straggler(tmp_path: Path, answer: Answer, printed: Printed) -> None:
+def test_report_names_the_straggler(tmp_path: Path, answer: Answer, printed: Printed) -> None:
     times = {"data": [1, 1], "forward": [10, 31], "backward": [20, 21], "optimizer": [3, 3], "wait": [22, 0]}
     log = write_run(tmp_path, steps=0, until_ms=600, status=None)
     broken = row(3, ranks_ms={"data": [1, "x"]}) + row(4, ranks_ms=7)
@@ -117,5 +115,3 @@ def test_report_and_watch_name_the_straggler(tmp_path: Path, answer: Answer, pri
     (content,) = answer("report", log)
     expected = {"rank": 1, "phase": "forward", "behind_ms": 22.0, "phase_behind_ms": 21.0}
     assert content["runs"][0]["straggler"] == expected
-    state = answer("watch", log)
-    assert (state["straggler"], state["straggler_phase"]) == (1, "forward")

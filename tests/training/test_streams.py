@@ -15,7 +15,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from bertbench.config import System
 from bertbench.distributed.world import World
-from bertbench.gradients.exchange import AllReduceByNode
 from bertbench.loading.batch import Batch
 from bertbench.loading.loader import LoadedPart, Loader
 from bertbench.training.graph_trainer import GraphTrainer
@@ -142,20 +141,6 @@ def check_recorded(world: World, system: System) -> list[bool]:
 
     with as_on_a_gpu():
         return problems_by_dropped_wait(work, waits=2)
-
-
-def test_sums_by_node_need_each_of_their_waits_and_no_other() -> None:
-    assert run_ranks(2, check_sums) == [[False, True, True]] * 2
-
-
-def check_sums(world: World) -> list[bool]:
-    def work() -> None:
-        buffer = torch.ones(5)
-        with mock.patch.object(Tensor, "record_stream", lambda *_: None):
-            AllReduceByNode(2).sum(buffer)()
-        assert buffer.tolist() == [2.0] * 5
-
-    return problems_by_dropped_wait(work, waits=2)
 
 
 def test_batches_from_the_loader_s_stream_need_its_wait(tiny: Tiny) -> None:

@@ -14,7 +14,6 @@ from torch.overrides import TorchFunctionMode
 from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.results.metrics import Metrics
-from bertbench.results.mlperf_log import MlperfLog
 from tests.conftest import Tiny
 from tests.ranks import run_each, run_ranks
 from tests.training.steps import loaded, whole_trainer
@@ -82,8 +81,7 @@ def check_steps(world: World, system: System) -> None:
     elsewhere = replace(world, device=torch.device("meta"))  # any device but the host's own memory
     with (
         whole_trainer(system, world) as trainer,
-        MlperfLog(None) as log,
-        Metrics(None, elsewhere, log) as metrics,
+        Metrics(None, elsewhere) as metrics,
     ):
 
         def train() -> None:

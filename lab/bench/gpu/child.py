@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from threading import Thread
 from typing import IO, NamedTuple
 
+from bertbench.common.children import dying_with_us
+
 _DRAIN_S = 5.0
 _OURS = "bertbench: "
 
@@ -30,7 +32,7 @@ def run_within(
     """Call `take_line` with each line of standard output when it arrives; at the limit, kill the process group."""
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=limit_s is not None,
-        env=environment,
+        env=environment, preexec_fn=dying_with_us(),
     )  # fmt: skip
     last = [""]
 

@@ -9,6 +9,7 @@ import subprocess
 
 import torch
 
+from bertbench.common.children import dying_with_us
 from lab.bench.gpu.testbed import Row, Unfit
 
 _STATE = ("nvidia-smi", "-q", "-i", "0", "-d", "CLOCK,POWER,PERFORMANCE,TEMPERATURE")
@@ -28,7 +29,9 @@ def clocks_and_power(when: str) -> Row:
     Raises Unfit if there is no nvidia-smi.
     """
     try:
-        done = subprocess.run(_STATE, capture_output=True, text=True, check=True, timeout=_ANSWER_S)
+        done = subprocess.run(
+            _STATE, capture_output=True, text=True, check=True, timeout=_ANSWER_S, preexec_fn=dying_with_us()
+        )
     except (OSError, subprocess.SubprocessError) as error:
         raise Unfit(f"nvidia-smi didn't answer: {error}") from error
     lines = [" ".join(line.split()) for line in done.stdout.splitlines() if line.strip()]

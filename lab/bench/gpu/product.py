@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from bertbench.common.children import dying_with_us
 from bertbench.common.paths import SCRIPTS_HOME
 from bertbench.data.store.manifest import Manifest, Tokenizer
 from bertbench.data.store.shards import write_split
@@ -36,7 +37,7 @@ def demo() -> None:
     """Train the demo to its target on a GPU."""
     with own_folder():
         words = [sys.executable, "-m", "bertbench", "data", "prepare", "--system", "cpu_demo"]
-        subprocess.run(words, check=True, stdout=sys.stderr)
+        subprocess.run(words, check=True, stdout=sys.stderr, preexec_fn=dying_with_us())
         print_row(trained("cpu_demo", _ONE_GPU))
 
 

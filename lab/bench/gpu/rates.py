@@ -1,4 +1,4 @@
-"""Time the kernels of a BERT-Large step one by one: `lab roofline` assumes their rates without a GPU.
+"""Time the kernels of a BERT-Large step one by one.
 
 Each kernel is launched many times in a row between two events, after products have warmed up the GPU.
 Shapes: T tokens, I features in, O features out, F feed-forward size, H heads, K width of a head.

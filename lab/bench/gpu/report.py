@@ -1,4 +1,4 @@
-"""Keep the report of `gpu_check.sh`, gpu_check.json and gpu_check.html, which is rewritten after every result."""
+"""Keep the report of `gpu_check.sh`, gpu_check.json, which is rewritten after every result."""
 
 import json
 import os
@@ -12,9 +12,9 @@ from bertbench.common.atomic import new_file
 from bertbench.machine.provenance import commit
 from lab.bench.gpu.parts import CheckPart
 from lab.bench.gpu.testbed import Row
-from lab.record_page import record_page
 
 STATUSES = ("held", "failed", "not reached")
+_NAME = "gpu_check.json"
 _CUT_OFF = "the command ended while it ran"
 
 
@@ -25,7 +25,7 @@ class Report:
         self._folder, self._chosen = folder, chosen
         self._output = ""  # output of the running part since its last row
         folder.mkdir(parents=True, exist_ok=True)
-        kept = folder / "gpu_check.json"
+        kept = folder / _NAME
         earlier = json.loads(kept.read_text())["parts"] if kept.exists() else []
         self._parts: dict[str, Row] = {part["name"]: part for part in earlier}
         for part in chosen:
@@ -96,7 +96,5 @@ class Report:
         return {"machine": machine, "passed": all(part["status"] != "failed" for part in parts), "parts": parts}
 
     def _write(self) -> None:
-        shown = record_page("bertbench's checks on a GPU", self._content())
-        for name, text in (("gpu_check.json", f"{self.text()}\n"), ("gpu_check.html", shown)):
-            with new_file(self._folder / name) as unfinished:
-                unfinished.write_text(text)
+        with new_file(self._folder / _NAME) as unfinished:
+            unfinished.write_text(f"{self.text()}\n")

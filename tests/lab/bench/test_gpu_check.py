@@ -49,7 +49,6 @@ def test_without_a_gpu_parts_run_up_to_the_device_and_say_so(tmp_path: Path) -> 
     }  # fmt: skip
     last = "gpu_check: held: none; failed: none; not reached: optim, capture"
     assert done.stderr.splitlines()[-1] == last
-    assert "capture" in (tmp_path / "gpu_check.html").read_text()
 
 
 @pytest.mark.slow
@@ -133,7 +132,6 @@ def test_a_command_killed_in_a_part_loses_no_row_and_leaves_no_process(
     assert became(lambda: not Path("/proc", str(long["rows"][0]["pid"])).exists()), "it would keep the GPU"
     subprocess.run([*command, "never"], check=True, capture_output=True)
     assert parts() == [*both, ("never", "held", 1)]
-    assert "never" in (tmp_path / "gpu_check.html").read_text()
 
 
 def became(holds: Callable[[], bool], limit_s: float = 60) -> bool:

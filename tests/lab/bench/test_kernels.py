@@ -30,7 +30,7 @@ FIELDS = {"arch", "piece", "kernels", "launches", "megabytes", "registers_max", 
 
 def found(piece: str = "attention", **values: float) -> PieceResources:
     plain: dict[str, Any] = {
-        "tokens": 1000, "optimizer": "torch", "precision": "bf16", "kernels": 0, "launches": 1, "megabytes": 1,
+        "tokens": 1000, "precision": "bf16", "kernels": 0, "launches": 1, "megabytes": 1,
         "megabytes_beside_products": 1, "megabytes_of_attention": 0, "registers_max": 0, "shared_bytes_max": 0,
         "spill_bytes": 0, "elements_of_one_block": 0, "reading_back": 0,
     }  # fmt: skip
@@ -52,7 +52,7 @@ def shown_counts(title: str, kernels: int, launches: int, megabytes: float) -> b
 @needs_triton
 def test_pieces_keep_their_budgets_in_hopper_s_machine_code() -> None:
     wanted = ["attention", "layer", "head_and_loss", "optimizer"]
-    pieces = certify(["sm_90"], 8192, wanted=wanted, optimizer="triton")  # one process compiles all of them
+    pieces = certify(["sm_90"], 8192, wanted=wanted)  # one process compiles all of them
     attention, layer, head, optimizer = pieces
     assert [piece.piece for piece in pieces] == wanted
     assert [problem for piece in pieces for problem in broken_budgets(piece, budgets())] == []
@@ -85,16 +85,13 @@ def test_a_layer_with_a_16_bit_residual_takes_no_more_kernels_and_moves_a_thirte
 
 @pytest.mark.slow
 @needs_triton
-@pytest.mark.parametrize("optimizer", ["torch", "triton"])
-def test_every_piece_keeps_its_budget_on_every_architecture(optimizer: str, answer: Answer) -> None:
-    rows = answer("lab", "kernels", "--optimizer", optimizer)
+def test_every_piece_keeps_its_budget_on_every_architecture(answer: Answer) -> None:
+    rows = answer("lab", "kernels")
     assert [(row["arch"], row["piece"]) for row in rows] == [(arch, piece) for arch in GPUS for piece in PIECES]
     assert all(row["within_budget"] and row.keys() >= FIELDS for row in rows)
-    shown = {"torch": {"step": "step", "layer": "layer"}, "triton": {"step": "step, optimizer.impl: triton"}}
-    titles = shown[optimizer]
     for row in rows:
-        if row["arch"] == "sm_90" and row["piece"] in titles:
-            assert shown_counts(titles[row["piece"]], row["kernels"], row["launches"], row["megabytes"])
+        if row["arch"] == "sm_90" and row["piece"] in ("step", "layer"):
+            assert shown_counts(row["piece"], row["kernels"], row["launches"], row["megabytes"])
 
 
 def test_a_broken_budget_is_named_and_fails_the_command(

@@ -1,4 +1,4 @@
-"""`lab fp8` and `lab residual` train pairs of one seed, and say how many samples the changed format needs."""
+"""`lab number-formats` trains pairs of one seed, and says how many samples the changed format needs."""
 
 import json
 import math
@@ -32,7 +32,7 @@ def test_the_ratio_is_a_mean_over_seeds_and_the_journal_repeats_nothing(
         return Trained(seconds=1.0, samples=needed, reached=needed > 0, course=[])._asdict()
 
     monkeypatch.setattr(number_formats, "_trained", trained)
-    words = ("lab", "fp8", tiny_file, *SIZES, "--out", tmp_path / "runs")
+    words = ("lab", "number-formats", "fp8", tiny_file, *SIZES, "--out", tmp_path / "runs")
     first = answer(*words, "--seeds", 2)
     assert asked == [("bf16", 1), ("fp8", 1), ("fp8", 2), ("bf16", 2)], "in turns"
     assert first["ratio"] == pytest.approx(1.0)  # of 2 and 1/2
@@ -46,20 +46,21 @@ def test_the_ratio_is_a_mean_over_seeds_and_the_journal_repeats_nothing(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("command", "found"),
+    ("changed", "found"),
     [
-        ("lab fp8", "precision.compute fp8 needs 1.000 times bf16's samples (one pair, which gives no interval)"),
+        ("fp8", "precision.compute fp8 needs 1.000 times bf16's samples (one pair, which gives no interval)"),
         (
-            "lab residual",
+            "residual",
             "precision.residual bf16 needs 1.000 times fp32's samples (one pair, which gives no interval)",
         ),
     ],
 )
 def test_both_formats_train_and_a_record_keeps_them(
-    command: str, found: str, tiny_file: str, capsys: Captured, tmp_path: Path
+    changed: str, found: str, tiny_file: str, capsys: Captured, tmp_path: Path
 ) -> None:
     record = tmp_path / "record.json"
-    words = [*command.split(), tiny_file, *SIZES, "--set", "evaluation.target=0.0001", "--set", "schedule.max_steps=60"]
+    settings = ("evaluation.target=0.0001", "schedule.max_steps=60")
+    words = ["lab", "number-formats", changed, tiny_file, *SIZES, *(f"--set={setting}" for setting in settings)]
     assert main([*words, "--seeds", "1", "--record", str(record)]) == 0
     assert found in capsys.readouterr().out
     kept = json.loads(record.read_text())
@@ -78,4 +79,4 @@ def test_a_run_that_took_another_format_is_an_error_that_says_which(tiny_file: s
 
 
 def test_a_model_that_fp8_cannot_multiply_is_one_message(tiny_file: str, printed: Printed) -> None:
-    assert "model.hidden_size is 14; choose a multiple" in printed("lab", "fp8", tiny_file, code=2)
+    assert "model.hidden_size is 14; choose a multiple" in printed("lab", "number-formats", "fp8", tiny_file, code=2)

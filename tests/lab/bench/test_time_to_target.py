@@ -31,7 +31,7 @@ def test_ours_alone_stops_after_the_steps_asked_for(
     assert main([*words, "--steps", "3", "--record", str(record)]) == 0
     printed = capsys.readouterr()
     (row,) = json.loads(printed.out)
-    assert set(row) == NAMES | {"json_format", "command"}
+    assert set(row) == NAMES | {"command"}
     ours = {name: row[name] for name in NAMES}
     assert (ours["name"], ours["seconds_to_target"], ours["reached"]) == ("bertbench", None, False)
     assert ours["samples_per_s"] > 0

@@ -35,7 +35,6 @@ from bertbench.launch.rank import SEED_BITS
 from bertbench.loading.inputs import open_data, recipe_differences
 from bertbench.machine.describe import hardware_differences
 from bertbench.results.files import ResultFiles
-from bertbench.results.power import power_sampled
 from bertbench.results.run_progress import RunProgress
 from bertbench.training.build import TrainOptions
 from bertbench.training.rank_run import RunOptions, new_files
@@ -78,8 +77,7 @@ def run_training(
                 timeline.attempt(again=True)
             files.describe(system, run_seed)
             lines.message(f"{system.name}: 1 rank, seed {run_seed}, log {shown_path(files.log)}")
-            with power_sampled(system, world, files):
-                train(system, world, run_seed, files, lines, TrainOptions(startup=Startup()))
+            train(system, world, run_seed, files, lines, TrainOptions(startup=Startup()))
     finally:
         close_log(files, None)  # removes the files if the clock didn't start
     return read_run(files.log)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from bertbench.balance.plan import efficiency
 from bertbench.common.errors import ConfigError, DataError
 from bertbench.common.paths import data_folder
 from bertbench.common.seeding import derive
@@ -44,7 +45,7 @@ class RankPlan:
     load_efficiency: float
     """The mean load of the ranks divided by the largest; the mean over the first steps."""
     expected_minutes: float | None
-    """The forecast of the time to train; None for CPUs and for models other than BERT-Large."""
+    """The time to train after published results; None if none has this model and accelerator."""
     problems: tuple[str, ...]
     """The problems that would stop the run, each with its remedy."""
 
@@ -90,7 +91,7 @@ def plan_rank(system: System, rank: int = 0) -> RankPlan:
         bytes_per_step=planned.counted.bytes_per_step,
         lengths_from=planned.steps.source,
         load_efficiency=planned.steps.load_efficiency,
-        expected_minutes=planned.forecast.minutes if planned.forecast else None,
+        expected_minutes=planned.expected_minutes,
         problems=tuple(planned.problems),
     )
 
@@ -119,7 +120,7 @@ def plan_step(system: System, step: int = 1, seed: int = 1) -> StepAssignment:
         samples=tuple(tuple(shares.of(rank).tolist()) for rank in range(planner.ranks)),
         tokens=tuple(int(tokens) for tokens in shares.sums(planner.lengths(shares))),
         loads=tuple((loads_R / loads_R.mean()).tolist()),
-        load_efficiency=planner.efficiency(loads_R, step - 1),
+        load_efficiency=efficiency(loads_R),
     )
 
 

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from bertbench.balance.assignment import RowOrder, assign_by_cost, assign_by_length
 from bertbench.balance.cost import CostModel
 from bertbench.balance.order import RandomOrder, WindowedOrder, plan_nodes, plan_strata
-from bertbench.balance.speeds import Speeds, assign_by_speed
 from bertbench.balance.strata import QuotaOrder, count_strata
 from bertbench.common.errors import ConfigError
 from bertbench.data.store.columns import Floats, Index, Integers, lengths_of, masked_of, offsets
@@ -74,17 +73,12 @@ class StepPlan(NamedTuple):
 
 
 class Planner:
-    """Plans any step of a run for all ranks.
-
-    `speeds` makes `planned` assign work in proportion to the ranks' speeds; without it all ranks are equal.
-    """
+    """Plans any step of a run for all ranks."""
 
     def __init__(
-        self, entries_N: Index, balance: Balance, global_batch_size: int, seed: int, nodes: int, ranks_per_node: int,
-        speeds: Speeds | None = None,
-    ) -> None:  # fmt: skip
+        self, entries_N: Index, balance: Balance, global_batch_size: int, seed: int, nodes: int, ranks_per_node: int
+    ) -> None:
         self._entries_N = entries_N
-        self.speeds = speeds
         self.balance = balance
         self._nodes = nodes
         self.ranks = nodes * ranks_per_node
@@ -120,7 +114,7 @@ class Planner:
         drawn = self._drawn(self._order.step(step))
         if self.groups == self.ranks:
             return StepPlan(drawn, drawn)
-        assigned = self._assigned(drawn.ids_S, step)
+        assigned = self._assigned(drawn.ids_S)
         return StepPlan(drawn if self.balance.method in EXCHANGING else assigned, assigned)
 
     def check_world(self, nodes: int, ranks: int) -> None:
@@ -167,20 +161,12 @@ class Planner:
         is_sample_RC = ids >= 0  # packed rows
         return Shares(ids[is_sample_RC], offsets(is_sample_RC.sum(axis=1)))
 
-    def efficiency(self, loads_R: Floats, step: int) -> float:
-        """Return the share of a step in which the ranks work: the best possible time divided by the slowest rank's."""
-        if self.speeds is None:
-            return efficiency(loads_R)
-        return float(loads_R.sum() / (loads_R / self.speeds.at(step)).max())
-
-    def _assigned(self, ids_S: Integers, step: int) -> Shares:
+    def _assigned(self, ids_S: Integers) -> Shares:
         balance = self.balance
         ranks = self.ranks // self.groups
         lengths_GS = lengths_of(self._entries_N[ids_S]).reshape(self.groups, -1)
         if balance.method in EXCHANGING:
             rank_GS = assign_by_length(lengths_GS, ranks, balance.row_order)
-        elif self.speeds is not None:
-            rank_GS = assign_by_speed(lengths_GS[0], self.speeds.at(step), balance.cost.of_length)[None]
         else:
             rank_GS = assign_by_cost(lengths_GS, ranks, balance.cost.of_length, balance.equal_counts)
         rank_S = (rank_GS + ranks * np.arange(self.groups)[:, None]).ravel()

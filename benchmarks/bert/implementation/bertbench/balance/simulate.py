@@ -35,8 +35,8 @@ class SimulatedBalance:
 
     method: str
     gpus: int
-    batch: int
-    efficiency: float
+    local_batch: int
+    load_efficiency: float
     """The mean load divided by the largest load, by the costs that score the plans, with noise."""
     token_efficiency: float
     """The same ratio, with tokens as the load."""
@@ -91,7 +91,7 @@ def simulate(
         loads_R = plan.assigned.sums(cost.of_length[lengths_S])
         measurements.append(
             {
-                "efficiency": efficiency(loads_R * noise_generator.lognormal(sigma=noise, size=gpus)),
+                "load_efficiency": efficiency(loads_R * noise_generator.lognormal(sigma=noise, size=gpus)),
                 "token_efficiency": efficiency(tokens_R),
                 "samples_per_step": len(plan.assigned.ids_S),
                 "tokens_per_step": tokens_R.sum(),

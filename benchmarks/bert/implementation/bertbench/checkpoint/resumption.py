@@ -14,8 +14,6 @@ from bertbench.common.json_object import differences_by_name, read_object
 from bertbench.common.paths import within_data
 from bertbench.common.system_faults import is_systems, unreadable
 from bertbench.config import System
-from bertbench.config.partial import partial
-from bertbench.config.settings import Settings
 from bertbench.results.files import ResultFiles
 from bertbench.results.mlperf_log import INTERRUPTED, MlperfLog
 
@@ -26,10 +24,10 @@ RESUMED = "resumed"
 """Key of the log's event for a resumption; its value counts resumptions."""
 # Settings that may differ without --allow-config-change: names, how ranks are started, and how they divide the model.
 # Whether the number of ranks may differ depends on data.balance (balance/plan.py).
-_FREE = ("name", "description", "source", "checkpoint", "parallel", "power")
+_FREE = ("name", "description", "source", "checkpoint", "parallel")
 _FREE_LAUNCH = (
     "ranks_per_node", "port", "clear_caches", "timeout_s", "stall_timeout_s", "progress_timeout_s", "bind_cores",
-    "walltime_minutes", "max_restarts", "rank_speeds", "rebalance_every_steps",
+    "walltime_minutes", "max_restarts",
 )  # fmt: skip
 # Settings whose effect is stored in a snapshot. After its first step, a run continues with what the snapshot holds, not
 # with what the configuration says.
@@ -54,14 +52,11 @@ class Resumption:
         return ResultFiles(self.log)
 
     def changes(self, system: System) -> list[str]:
-        """Return the changed configuration fields, one line each.
-
-        Fields newer than the snapshot had their defaults then.
-        """
+        """Return the changed configuration fields, one line each."""
         return list(self._changes_by_setting(system).values())
 
     def _changes_by_setting(self, system: System) -> dict[str, str]:
-        then = partial(Settings, self.meta.config).model_dump(mode="json", by_alias=True)
+        then = self.meta.config
         now = system.model_dump(mode="json", by_alias=True)
         data = then["data"]
         batch = data["global_batch_size"] or data["local_batch"] * self.meta.ranks

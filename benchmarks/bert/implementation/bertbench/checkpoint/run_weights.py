@@ -71,8 +71,8 @@ class SnapshotWeights(Weights):
             raise CheckpointError(f"{folder / META_NAME}: has no model sizes; name another snapshot") from error
         vocabulary = _vocabulary(folder)
         entries = len(Vocabulary.read(vocabulary)) if vocabulary.exists() else shape.vocab_size
-        source = f"a snapshot of {meta.config.get('name')}, seed {meta.seed}, after {meta.samples:,} samples"
-        evaluated = "average" if meta.config.get("optimizer", {}).get("ema_decay") else "model"
+        source = f"a snapshot of {meta.config['name']}, seed {meta.seed}, after {meta.samples:,} samples"
+        evaluated = "average" if meta.config["optimizer"]["ema_decay"] else "model"
         return cls(folder, shape, entries, source, expected_tensors(shape), evaluated)
 
     def read_some(self, names: Iterable[str]) -> dict[str, Tensor]:

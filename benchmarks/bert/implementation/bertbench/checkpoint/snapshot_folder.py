@@ -41,9 +41,6 @@ class Meta(Section):
     torch: str
     config: dict[str, Any]
     """The resolved system file."""
-    rank_speeds: tuple[tuple[int, tuple[float, ...]], ...] = ()
-    """The ranks' speeds, if samples are assigned by speed: for each change, its first step and the speeds from then on.
-    """
     sha256: dict[str, str] = Field(default_factory=dict)
     """The checksum of every other file in the folder, by the file's name."""
 

@@ -16,13 +16,11 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from bertbench import __version__
-from bertbench.balance.speeds import Speeds
 from bertbench.checkpoint.snapshot_folder import Meta, partial_folder, publish, to_disk
 from bertbench.common.errors import CheckpointError, system_reason
 from bertbench.common.json_object import JsonObject
 from bertbench.common.seeding import derive
 from bertbench.config import System
-from bertbench.config.layout import Parallel
 from bertbench.distributed import evidence
 from bertbench.distributed.world import World
 from bertbench.results.files import ResultFiles
@@ -44,18 +42,11 @@ class Snapshots:
     """The snapshots of one run; every rank has an instance and calls the same methods after the same steps."""
 
     def __init__(
-        self,
-        system: System,
-        configuration: JsonObject,
-        world: World,
-        seed: int,
-        files: ResultFiles | None,
-        speeds: Speeds | None = None,
+        self, system: System, configuration: JsonObject, world: World, seed: int, files: ResultFiles | None
     ) -> None:
-        """Record `configuration` in each snapshot; `speeds` are those by which ranks are assigned samples."""
+        """Record `configuration` in each snapshot."""
         self._system = system
         self._configuration = configuration
-        self._speeds = speeds
         self._world = world
         self._seed = seed
         self._files = files
@@ -112,7 +103,6 @@ class Snapshots:
             bertbench=__version__,
             torch=torch.__version__,
             config=self._configuration,
-            rank_speeds=self._speeds.since(step) if self._speeds else (),
         )
 
     def wait(self) -> None:
@@ -130,13 +120,10 @@ class Snapshots:
         from bertbench.checkpoint.state_files import read_state  # noqa: PLC0415
 
         random = self._random_state()
-        # a snapshot of an older version lacks newer options; it was taken with their defaults
-        parallel = {**Parallel().model_dump(), **meta.config.get("parallel", {})}
-        same_ranks = meta.ranks == self._world.size and parallel == self._system.parallel.model_dump()
+        same_layout = meta.config["parallel"] == self._system.parallel.model_dump()
+        same_ranks = meta.ranks == self._world.size and same_layout
         read_state({**trainer.state(), **(random if same_ranks else {})}, path, self._group)
         trainer.resume(meta.step)
-        if self._speeds:
-            self._speeds.restore(meta.rank_speeds)
         if same_ranks:
             for set_state, state in zip((torch.set_rng_state, torch.cuda.set_rng_state), random.values(), strict=False):
                 set_state(state)

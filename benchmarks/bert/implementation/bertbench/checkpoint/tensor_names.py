@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bertbench.model.shape import BertShape
 
-if TYPE_CHECKING:  # forecasts list tensors without loading torch
+if TYPE_CHECKING:  # the list of layouts counts tensors without loading torch
     import torch
 
 _WORDS, _OUTPUT_BIAS = "embeddings.word.weight", "masked_lm.bias"

@@ -19,8 +19,6 @@ WEIGHTS_HELP = "a weights file, a run (runs/SYSTEM/bert/result_<n>) or its snaps
 _CHECKPOINT = "model.checkpoint"
 SYSTEM_HELP = "name of a system, path of a system file, or a run"
 Word = TypeVar("Word", bound=str)
-_WITHOUT_PRE_TRAINING = ("config show", "config export")
-"""Commands that take a system for fine-tuning too, besides `finetune squad`."""
 
 
 def add_path(parser: argparse._ActionsContainer, name: str, metavar: str, text: str, **more: Any) -> None:
@@ -179,10 +177,8 @@ def _weights_setting(path: str) -> str:
     return Override(f"{_CHECKPOINT}={name}", f"--weights {path}")
 
 
-def check_new_file(out: Path | None) -> None:
-    """Raise ConfigError if a file to write is given and isn't the name of a new system file."""
-    if out is None:
-        return
+def check_new_file(out: Path) -> None:
+    """Raise ConfigError if a file to write isn't the name of a new system file."""
     if out.suffix != ".json":
         raise ConfigError(f"--out {out}: expected a name that ends in .json; give another name")
     if out.exists():
@@ -236,7 +232,7 @@ def system_of(arguments: argparse.Namespace) -> "System":
         raise
     for declared in _declared(arguments):
         check_given(system, declared)
-    if command not in _WITHOUT_PRE_TRAINING:
+    if command != "config show":  # which shows systems for fine-tuning, too
         check_pre_trains(system, command)
     return system
 
@@ -271,8 +267,7 @@ def _declared(arguments: argparse.Namespace) -> list[str]:
         place = getattr(arguments, "on", "local")
         names = [run, f"launch --on {place}"]
     elif command == "estimate":
-        modes = [mode for mode in ("layouts", "calibrate") if getattr(arguments, mode)]
-        names = [f"estimate --{mode}" for mode in modes] or ["estimate"]
+        names = ["estimate --layouts" if arguments.layouts else "estimate"]
     else:
         names = [command]
     return [name for name in names if name in DECLARATIONS]

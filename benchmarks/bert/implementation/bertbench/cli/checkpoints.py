@@ -26,7 +26,7 @@ def add_import_arguments(parser: argparse.ArgumentParser) -> None:
     origin = parser.add_mutually_exclusive_group(required=True)
     add_path(
         origin, "--from-tf", "PREFIX",
-        "TensorFlow 1 or 2 checkpoint, for example model.ckpt-28252 for its .index and .data files",
+        "TensorFlow 1 checkpoint, for example model.ckpt-28252 for its .index and .data files",
     )  # fmt: skip
     add_path(
         origin, "--from-hf", "DIR",
@@ -160,7 +160,6 @@ def evaluate(arguments: argparse.Namespace) -> int:
         return 0
     say_unread(system, arguments)
     content = {
-        "checkpoint": str(path),  # the field's name before it became `weights`
         "weights": str(path),
         "source": score.source,
         "data": str(score.data),
@@ -200,7 +199,6 @@ def fill_mask(arguments: argparse.Namespace) -> int:
     masks = predicted(weights, vocabulary, arguments.text, arguments.top)
     content = {
         "text": arguments.text,
-        "checkpoint": str(weights.path),  # the field's name before it became `weights`
         "weights": str(weights.path),
         "source": weights.source,
         "masks": masks,

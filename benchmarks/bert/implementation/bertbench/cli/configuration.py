@@ -1,4 +1,4 @@
-"""Commands about system files: list, show, write and adapt them, and describe this machine."""
+"""Commands about system files: list, show and write them, and describe this machine."""
 
 import argparse
 import json
@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bertbench.cli.arguments import (
-    add_flag,
     add_gpu_model,
     add_number,
     add_path,
-    add_system,
     add_system_arguments,
     announce,
     check_new_file,
@@ -24,7 +22,6 @@ from bertbench.cli.arguments import (
 from bertbench.common.errors import ConfigError
 
 if TYPE_CHECKING:
-    from bertbench.config import System
     from bertbench.plan.new_system import NewSystem
 
 
@@ -41,11 +38,9 @@ def list_systems(arguments: argparse.Namespace) -> int:
     fine_tunes = {system.name: bool(left_out(system)) for system in systems}
     rows = [
         {
-            "name": system.name,
             "system": system.name,
             "description": system.description,
             "division": system.hardware.division,
-            "ranks": system.world_size,
             "gpus": system.world_size,
             "trains": "finetune squad" if fine_tunes[system.name] else "train",
             "global_batch_size": (system.finetune if fine_tunes[system.name] else system).global_batch_size,
@@ -88,47 +83,6 @@ def show(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def add_export_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the output's format and the system."""
-    add_flag(
-        parser, "--shell",
-        "print the file that published submissions source before `sbatch run.sub`, such as config_DGXA100_8x8x48x1.sh",
-    )  # fmt: skip
-    add_path(parser, "--out", "DIR", "with --shell: write the file into DIR, under its name (default: print it)")
-    add_system_arguments(parser, positional=True)
-
-
-def export(arguments: argparse.Namespace) -> int:
-    """Print a system's resolved configuration for other programs: as JSON, with or without --json, or for a shell."""
-    system = system_of(arguments)
-    if arguments.shell:
-        return _export_shell(system, arguments.out, arguments.json)
-    if arguments.out is not None:
-        raise ConfigError(f"--out {arguments.out}: only with --shell; add that, or redirect the output to a file")
-    emit_document(system.model_dump(mode="json", by_alias=True))
-    return 0
-
-
-def _export_shell(system: "System", folder: Path | None, as_json: str) -> int:
-    from bertbench.plan.shell_configuration import shell_configuration
-
-    configuration = shell_configuration(system)
-    path = None if folder is None else folder / configuration.file_name
-    if path is None:
-        say(f"these are the contents of {configuration.file_name}; --out DIR writes the file")
-    elif path.exists() and path.read_bytes() != configuration.text.encode():
-        raise ConfigError(f"{path}: exists with different content; remove it, or name another folder with --out")
-    else:
-        write_file(path, configuration.text, "--out")
-    content = {
-        "file_name": configuration.file_name,
-        "path": path and str(path),
-        "variables": configuration.exports,
-    }
-    emit(as_json, content, "" if path else configuration.text.rstrip())
-    return 0
-
-
 def add_schema_arguments(parser: argparse.ArgumentParser) -> None:
     """Add no arguments: the schema is the same for every system."""
 
@@ -142,62 +96,40 @@ def schema(arguments: argparse.Namespace) -> int:
 
 
 def add_init_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the cluster and the source of hyper-parameters."""
-    add_number(parser, "--nodes", "N", "nodes of the cluster (default 1)", default=1)
+    """Add the nodes, their GPUs and the source of hyper-parameters."""
+    add_number(parser, "--nodes", "N", "nodes of the cluster (default: 1)", default=1)
     add_number(parser, "--gpus", "N", "GPUs on each node (default: this machine's number)")
     add_gpu_model(parser, "model of the GPUs (default: this machine's)", any_name=True)
-    add_number(parser, "--batch", "N", "global batch size (default: the published one with the shortest forecast)")
+    parser.add_argument(
+        "--memory", type=float, metavar="GB",
+        help="memory of a GPU, for a model that isn't listed (default: the model's, or this machine's)",
+    )  # fmt: skip
     parser.add_argument(
         "--from", dest="origin", metavar="SYSTEM",
-        help="copy this system's hyper-parameters (default: those of the published result or reference point nearest "
-        "in batch size)",
+        help="take this system's hyper-parameters and global batch (default: the closed dgx system with the nearest "
+        "number of GPUs)",
     )  # fmt: skip
     add_path(
         parser, "--out", "FILE",
-        "write FILE, which ends in .json (default: this_machine.json for this machine; a cluster's file is printed)",
+        "write FILE, which ends in .json (default: this_machine.json, or cluster.json where an option names GPUs or "
+        "nodes)",
     )  # fmt: skip
 
 
 def init(arguments: argparse.Namespace) -> int:
-    """Write a system file for this machine, or write or print one for a cluster; notes go to standard error."""
-    describes_cluster = (arguments.gpus, arguments.gpu_model, arguments.batch, arguments.origin) != (None,) * 4
-    if arguments.nodes == 1 and not describes_cluster:
-        return _init_this_machine(arguments)
-    out: Path | None = arguments.out
-    check_new_file(out)
-    announce(arguments, "comparing known batches")
-    from bertbench.config import load_system
-    from bertbench.plan.known_points import point_of
-    from bertbench.plan.new_system import new_system
-
-    point = point_of(load_system(arguments.origin)) if arguments.origin else None
-    path = out or Path(f"cluster_n{arguments.nodes}.json")
-    made = new_system(path, arguments.nodes, arguments.gpus, arguments.gpu_model, arguments.batch, point)
-    content = {
-        "path": out and str(out),
-        "division": made.system.hardware.division,
-        "system": made.content,
-        "notes": made.notes,
-    }
-    _write_system(made, out, arguments.json, content)
-    return 0
-
-
-def _init_this_machine(arguments: argparse.Namespace) -> int:
-    """Write a system file for this machine, and print the commands that use it."""
-    announce(arguments, "describing this machine")
-    from bertbench.distributed.cores import available_cores
-    from bertbench.machine.describe import describe
-    from bertbench.machine.gpu_support import torch_architectures
-    from bertbench.machine.gpus import present_gpus
-    from bertbench.plan.this_machine import FILE, next_commands, system_of_machine
-
-    file: Path = arguments.out or FILE
+    """Write a system file for this machine, or for named nodes and GPUs, and print the commands that use it."""
+    names_gpus = arguments.nodes > 1 or (arguments.gpus, arguments.gpu_model) != (None, None)
+    file: Path = arguments.out or Path("cluster.json" if names_gpus else "this_machine.json")
     check_new_file(file)
-    made = system_of_machine(file, present_gpus(), describe(), available_cores(), torch_architectures())
+    memory_gb: float | None = arguments.memory
+    if memory_gb is not None and not 0 < memory_gb < math.inf:
+        raise ConfigError(f"--memory {memory_gb:g}: expected the memory of a GPU in GB, above 0")
+    announce(arguments, "describing the machine, and counting memory")
+    from bertbench.plan.new_system import next_commands
+
+    made = _new_system(arguments, file)
     say(*made.notes)
     write_file(file, json.dumps(made.content, indent=2) + "\n", "--out")
-    commands = next_commands(made, file)
     content = {
         "path": str(file),
         "division": made.system.hardware.division,
@@ -205,57 +137,38 @@ def _init_this_machine(arguments: argparse.Namespace) -> int:
         "notes": made.notes,
     }
     emit(arguments.json, content)
-    say(*commands)
+    say(*next_commands(made, file))
     return 0
 
 
-def add_scale_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the system and the devices."""
-    add_system(parser)
-    add_number(parser, "--gpus", "N", "total number of devices, or of ranks of a CPU system", required=True)
-    add_gpu_model(parser, "model of the devices (default: the system file's)")
-    parser.add_argument(
-        "--memory", type=float, metavar="GB",
-        help="memory of each device, for example of a model that isn't listed (default: the model's, or the system "
-        "file's)",
-    )  # fmt: skip
-    add_path(parser, "--out", "FILE", "write FILE, which ends in .json (default: print it)")
-    parser.set_defaults(overrides=[])  # the new file extends a system, without overrides
+def _new_system(arguments: argparse.Namespace, file: Path) -> "NewSystem":
+    """Return the system that the options ask for. Raises ConfigError if neither they nor this machine tell the GPUs."""
+    from bertbench.config import load_system
+    from bertbench.config.load import gpu_models
+    from bertbench.distributed.cores import available_cores
+    from bertbench.machine.describe import describe
+    from bertbench.machine.gpu_support import torch_architectures
+    from bertbench.machine.gpus import present_gpus
+    from bertbench.plan.new_system import demo_system, gpus_here, named_gpus, new_system, published_system
 
-
-def scale(arguments: argparse.Namespace) -> int:
-    """Write or print a file that adapts a system to fewer or smaller devices; notes go to standard error."""
-    system = system_of(arguments)
-    announce(arguments, "counting memory")
-    from bertbench.plan.fit import fit_system
-
-    limit: float | None = arguments.memory
-    if limit is not None and not 0 < limit < math.inf:
-        raise ConfigError(f"--memory {limit:g}: expected the memory of a device in GB, above 0")
-    check_new_file(arguments.out)
-    path = arguments.out or Path(f"{system.name}_g{arguments.gpus}.json")
-    made, memory_gb = fit_system(system, arguments.gpus, limit, path, arguments.gpu_model)
-    content = {
-        "gpus": made.system.world_size,
-        "local_batch": made.system.local_batch,
-        "gradient_accumulation_steps": made.system.parts,
-        "global_batch_size": made.system.global_batch_size,
-        "memory_gb": round(memory_gb, 6),
-    }
-    _write_system(made, arguments.out, arguments.json, content)
-    return 0
-
-
-def _write_system(made: "NewSystem", out: Path | None, as_json: str, content: object) -> None:
-    """Write or print a new system's file, or print `content` as JSON; also print the notes for its user."""
-    text = json.dumps(made.content, indent=2) + "\n"
-    say(*made.notes)
-    if out is None:
-        say(f"nothing was written; --out {made.system.hardware.system_name}.json writes the file that the notes name")
+    options = (arguments.gpus, arguments.gpu_model, arguments.memory, arguments.origin)
+    asks_for_gpus = arguments.nodes > 1 or any(option is not None for option in options)
+    present = present_gpus()
+    number: int | None = arguments.gpus or len(present) or None
+    if arguments.gpu_model and number:
+        gpus = named_gpus(arguments.gpu_model, number)
+    elif present:
+        gpus = gpus_here(present, arguments.gpus, describe(), torch_architectures())
+    elif asks_for_gpus:
+        raise ConfigError(
+            "found no GPU on this machine; give --gpus, the number on each node, and "
+            f"--gpu-model: {', '.join(gpu_models())} or another name"
+        )
     else:
-        write_file(out, text, "--out")
-        say(f"next: bertbench plan {out}, then bertbench launch {out} --dry-run")
-    emit(as_json, content, "" if out else text.rstrip())
+        return demo_system(file, describe(), available_cores())
+    ranks = arguments.nodes * gpus.number
+    origin = load_system(arguments.origin) if arguments.origin else published_system(ranks)
+    return new_system(file, arguments.nodes, gpus, arguments.memory, origin)
 
 
 def add_env_arguments(parser: argparse.ArgumentParser) -> None:

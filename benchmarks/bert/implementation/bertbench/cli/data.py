@@ -1,4 +1,4 @@
-"""Commands about datasets: make them from text or published samples, check, shuffle, describe and export them."""
+"""Commands about datasets: make them from text or published samples, check, shuffle and describe them."""
 
 import argparse
 from collections.abc import Callable
@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bertbench.cli.arguments import (
-    add_flag,
     add_number,
     add_path,
     add_system_arguments,
@@ -22,11 +21,11 @@ if TYPE_CHECKING:
     from bertbench.common.progress import Progress
     from bertbench.config import System
     from bertbench.data.formats.convert import Format
-    from bertbench.data.store.dataset import Dataset
     from bertbench.data.store.manifest import Manifest
     from bertbench.data.text.prepare import TextRecipe
 
 _SYSTEM = "cpu_demo"
+_SHOWN = 5  # missing files
 _SHARD_SAMPLES = 1 << 15  # MLPerf's 157 million samples make 4,783 shards, of at most 0.6 GiB of memory each
 _CONVERSION_ONLY = ("vocab_size", "split", "shard_samples")
 _MLPERF_ONLY = ("dupe_factor", "seed", "workers", "select_eval")
@@ -187,33 +186,25 @@ def _report_dataset(arguments: argparse.Namespace, progress: "Progress", made: M
 def add_verify_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what to check."""
     add_path(parser, "folder", "DIR", "a dataset, or a folder with MLCommons' files, subfolders included")
-    add_path(parser, "--against", "DIR", "another dataset that must hold the same samples, in any order")
 
 
 def verify(arguments: argparse.Namespace) -> int:
     """Check a dataset, or a download of MLCommons' files: 0 without problems, 1 with one line per problem.
 
-    For a dataset, it recomputes checksums and counts. With --against, it compares the samples with another dataset's.
+    For a dataset, it recomputes checksums and counts.
     """
     from bertbench.common.progress import Progress
-    from bertbench.data.store.verify import differing_splits
     from bertbench.data.store.verify import verify as verified
 
-    if arguments.against is None and _is_download(arguments.folder):
+    if _is_download(arguments.folder):
         return _verify_download(arguments.folder, arguments.json)
     with Progress() as progress:
-        checked = verified(arguments.folder, progress)
-        problems = list(checked.problems)
-        if arguments.against is not None:
-            problems += differing_splits(
-                arguments.folder, checked, arguments.against, verified(arguments.against, progress)
-            )
-    splits = {name: {"samples": split.samples, "digest": str(split)} for name, split in checked.multisets.items()}
+        problems, counts = verified(arguments.folder, progress)
+    splits = {name: asdict(split) for name, split in counts.items()}
     content = {"path": str(arguments.folder), "ok": not problems, "problems": problems, "splits": splits}
-    counts = [f"{split.samples:,} {name} samples" for name, split in checked.multisets.items()]
-    same = [f"the same as in {arguments.against}"] if arguments.against else []
-    text = ", ".join((*counts, "all valid and as the manifest says", *same))
-    emit(arguments.json, content, "" if problems else f"{arguments.folder}: {text}")
+    samples = ", ".join(f"{split.samples:,} {name} samples" for name, split in counts.items())
+    whole = f"{arguments.folder}: {samples}, all valid and as the manifest says"
+    emit(arguments.json, content, "" if problems else whole)
     say(*problems)
     return 1 if problems else 0
 
@@ -228,20 +219,20 @@ def _is_download(folder: Path) -> bool:
 
 def _verify_download(folder: Path, as_json: str) -> int:
     from bertbench.common.progress import Progress
-    from bertbench.data.mlcommons.check import examine
-    from bertbench.data.mlcommons.download_report import downloads_that_help, report_lines
-    from compliance.read.record import printable
+    from bertbench.data.download import check_download
 
-    shown = printable(str(folder))
     if not folder.is_dir():
-        raise DataError(f"{shown}: found no folder, expected a dataset's folder or the folder of a download")
+        raise DataError(f"{folder}: found no folder, expected a dataset's folder or the folder of a download")
     with Progress() as progress:
-        findings = examine(folder, progress)
-    problems = [finding for finding in findings if finding.problem]
-    downloads = downloads_that_help(folder, problems)
-    content = {"path": shown, "ok": not problems, "files": findings, "downloads": downloads}
-    emit(as_json, content, *report_lines(shown, findings, problems, downloads))
-    return 1 if problems else 0
+        check = check_download(folder, progress)
+    is_ok = not check.missing and not check.wrong
+    lines = [f"{len(check.right)} files right, {len(check.missing)} missing, {len(check.wrong)} wrong"]
+    if check.missing:
+        names = ", ".join(check.missing[:_SHOWN]) + (", ..." if len(check.missing) > _SHOWN else "")
+        lines.append(f"missing: {names}; download them again")
+    lines += [f"wrong: {line}" for line in check.wrong]
+    emit(as_json, {"path": str(folder), "ok": is_ok, **asdict(check)}, *lines)
+    return 0 if is_ok else 1
 
 
 def add_shuffle_arguments(parser: argparse.ArgumentParser) -> None:
@@ -277,56 +268,3 @@ def show(arguments: argparse.Namespace) -> int:
     summary = summarize(arguments.folder)
     emit(arguments.json, summary, drawn(summary))
     return 0
-
-
-def add_export_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the dataset, the layout and the folder to write."""
-    from bertbench.data.formats.export import LAYOUTS
-
-    add_path(parser, "folder", "DIR", "dataset to read")
-    parser.add_argument("--layout", required=True, choices=list(LAYOUTS), help="layout to write (docs/formats.md)")
-    target = parser.add_mutually_exclusive_group(required=True)
-    add_path(target, "--out", "DIR", "folder to make")
-    add_flag(target, "--size-only", "with --layout tfrecord: print the sizes of the files, without writing them")
-    parser.add_argument("--split", choices=["train", "eval"], default="train", help="split to write (default train)")
-
-
-def export(arguments: argparse.Namespace) -> int:
-    """Write HDF5 files, or print TFRecords' sizes. Return 1 if one differs from MLCommons' published size."""
-    from bertbench.common.progress import Progress
-    from bertbench.data.formats.export import export_hdf5
-    from bertbench.data.store.dataset import Dataset
-
-    needs_size_only = arguments.layout == "tfrecord"
-    if arguments.size_only != needs_size_only:
-        raise ConfigError("expected --layout varlength with --out DIR, or --layout tfrecord with --size-only; give one")
-    dataset = Dataset.open(arguments.folder, arguments.split)
-    if arguments.size_only:
-        return _print_sizes(dataset, arguments.json)
-    with Progress() as progress:
-        files = export_hdf5(dataset, arguments.out, progress)
-        progress.message(f"wrote {arguments.out}: {len(dataset):,} samples in {files:,} files")
-    emit(arguments.json, {"path": str(arguments.out), "files": files, "samples": len(dataset)})
-    return 0
-
-
-def _print_sizes(dataset: "Dataset", as_json: str) -> int:
-    """Print the sizes of a dataset's TFRecords, and compare them with those that MLCommons publishes."""
-    from bertbench.common.progress import Progress
-    from bertbench.data.formats.export import tfrecords
-    from bertbench.data.mlcommons.reference_tfrecords import published_bytes, size_differences
-    from bertbench.data.store.manifest import Manifest
-
-    with Progress() as progress:
-        files = tfrecords(dataset, progress)
-    published = published_bytes(Manifest.read(dataset.folder))
-    problems = size_differences(files, published)
-    total = sum(file.bytes for file in files)
-    lines = []
-    for file in files:
-        as_published = "  as MLCommons publishes" if file.bytes == published.get(file.name) else ""
-        lines.append(f"{file.name}  {file.samples:,} samples  {file.bytes:,} bytes{as_published}")
-    sizes = [{**file._asdict(), "published_bytes": published.get(file.name)} for file in files]
-    emit(as_json, {"files": sizes, "total_bytes": total, "ok": not problems}, *lines, f"total  {total:,} bytes")
-    say(*problems)
-    return 1 if problems else 0

@@ -1,4 +1,4 @@
-"""Define the command `launch`: one or more runs of a system, on this machine or with Slurm, docker or Kubernetes."""
+"""Define the command `launch`: one or more runs of a system, on this machine or with Slurm or docker."""
 
 import argparse
 import time
@@ -26,14 +26,11 @@ def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
     add_number(parser, "--runs", "N", "number of runs (default: NEXP, or 1; a submission needs 10)")
     parser.add_argument(
         "--on",
-        choices=["local", "slurm", "docker", "kubernetes"],
+        choices=["local", "slurm", "docker"],
         default="local",
         help="where the ranks run (default: this machine)",
     )
     add_flag(parser, "--dry-run", "print the exact commands instead of running them")
-    parser.add_argument(
-        "--kind", choices=["trainjob", "jobset"], help="Kubeflow object for --on kubernetes (default: trainjob)"
-    )
     # options for run.sub, which the help doesn't list:
     add_path(parser, "--close", "LOG", argparse.SUPPRESS)  # ends the log of a run whose ranks are gone
     parser.add_argument("--reason", help=argparse.SUPPRESS)  # the cause that --close writes
@@ -49,8 +46,6 @@ def launch(arguments: argparse.Namespace) -> int:
         return _close(arguments)
     if arguments.reason is not None:
         raise ConfigError("--reason: is the cause that --close writes; add --close LOG, or leave it out")
-    if arguments.kind is not None and arguments.on != "kubernetes":
-        raise ConfigError(f"--kind {arguments.kind}: is for --on kubernetes; add that, or leave --kind out")
     names_one_run = (
         arguments.seed is not None or arguments.result is not None or arguments.resume not in ("auto", "never")
     )
@@ -103,12 +98,10 @@ def _launch_elsewhere(arguments: argparse.Namespace, system: "System") -> int:
     if arguments.result is not None:
         raise ConfigError("--result names a file on this machine; set LOGDIR to choose where results go elsewhere")
     asked_runs = arguments.variables.runs_as_typed(arguments.runs)
-    if arguments.on == "kubernetes" and arguments.runs > 1:
-        raise ConfigError(f"{asked_runs}: on kubernetes a job is one run; create the job once per run")
     words = rank_words(arguments, _resume_from_anywhere(arguments.resume))
     name_or_path = system.argument if system.argument == system.name else str(Path(arguments.system).absolute())
     job = Job(system, name_or_path, words, arguments.runs, arguments.variables, arguments.sbatch_options)
-    start = job_start(job, arguments.on, arguments.kind or "trainjob")
+    start = job_start(job, arguments.on)
     if arguments.on == "local" and arguments.runs > 1 and len(start.commands) > 1:
         say(f"{asked_runs}: these commands start one run; repeat them for each run")
     say(*arguments.variables.lines)
@@ -124,7 +117,7 @@ def _resume_from_anywhere(resume: str) -> str:
 
 
 def _print_start(arguments: argparse.Namespace, start: "JobStart") -> None:
-    content = {"commands": start.lines, "variables": start.variables, "input": start.manifest}
+    content = {"commands": start.lines, "variables": start.variables}
     emit(arguments.json, content, start.text())
 
 

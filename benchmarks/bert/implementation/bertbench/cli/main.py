@@ -1,7 +1,6 @@
 """Parse the command line, call the command, and print a user's mistake in one line."""
 
 import argparse
-import difflib
 import os
 import re
 import sys
@@ -12,8 +11,8 @@ from typing import NoReturn
 
 from bertbench import __version__
 from bertbench.cli.commands import GROUPS, callable_by, called_by
-from bertbench.cli.renamed import refuse_old_names
 from bertbench.common import children
+from bertbench.common.close_names import close_names, did_you_mean
 from bertbench.common.errors import BertbenchError
 from bertbench.common.terminal import use_closest_signs
 from bertbench.common.user_errors import user_error
@@ -21,8 +20,8 @@ from compliance.read.record import error_json
 from compliance.read.source import CannotJudge
 from compliance.streams import guarded, open_standard_streams, output_error
 
-_ALIKE = 0.7  # difflib's ratio for words that are suggested; its default of 0.6 would take --lr for --help
-_ALMOST_EQUAL = 0.8  # above this ratio, an option is misspelt; below it, a setting of a similar name is more likely
+_UNKNOWN = "unrecognized arguments:"
+"""How argparse begins a message about words that no option takes."""
 _COMPLETING = "_ARGCOMPLETE"
 """Variable by which a shell requests completions of COMP_LINE instead of a run."""
 
@@ -80,7 +79,6 @@ def _name_of(words: Sequence[str]) -> str:
 def _run(words: list[str]) -> int:
     if words and words[0] == "help":
         words = [*words[1:], "--help"]
-    refuse_old_names(words)
     command = called_by(words)
     if command is not None and command.reads_words:
         return command.run(argparse.Namespace(words=words[len(command.words) :]))
@@ -120,7 +118,7 @@ class _UsageError(SystemExit):
 
 
 class _Parser(argparse.ArgumentParser):
-    """Name the closest command, value or option after a misspelt one."""
+    """Name the command, value, option or setting that a misspelt one may mean."""
 
     leaf: argparse.ArgumentParser | None = None
     """The parser of the called command. argparse reports unknown options by the main parser, which lacks its options.
@@ -131,53 +129,37 @@ class _Parser(argparse.ArgumentParser):
         if "arguments are required" in message:
             raise _UsageError(f"{self.prog}: {message}", self.format_help())
         leaf = self.leaf or self
-        known = [*leaf._option_string_actions]
-        unknown = "unrecognized arguments:"
+        meant: list[str] = []
         if refused_value := re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message):
-            typed = [refused_value[1]]
-            known = re.findall(r"[^\s',]+", refused_value[2])
-        else:
-            typed = re.findall(r"--[^\s=:]+", message.removeprefix(unknown))
-        is_unknown = message.startswith(unknown)
-        words = message.removeprefix(unknown).split()
-        if is_unknown:
-            self._name_settings(message, words, leaf)
-        if is_unknown and not _closest(typed, known, _ALMOST_EQUAL):
-            self._name_settings(message, words, leaf, misspelt=True)
-        if closest := _closest(typed, known, _ALIKE):
-            message = f"{re.sub(r' [(]choose from .*', '', message)}; did you mean {' or '.join(closest)}?"
-        self._end(message)
-
-    def _end(self, message: str) -> NoReturn:
+            choices = re.findall(r"[^\s',]+", refused_value[2])
+            meant = close_names(refused_value[1], choices)
+        elif message.startswith(_UNKNOWN):
+            words = message.removeprefix(_UNKNOWN).split()
+            meant = _options_meant(words, leaf)
+        if meant:
+            message = f"{re.sub(r' [(]choose from .*', '', message)}; {did_you_mean(meant)}"
         raise _UsageError(f"{self.format_usage()}{self.prog}: error: {message}")
 
-    def _name_settings(
-        self, message: str, words: list[str], leaf: argparse.ArgumentParser, misspelt: bool = False
-    ) -> None:
-        """Exit and suggest the settings that unknown options mean, if there are any and the command reads them."""
-        from bertbench.cli.foreign_options import no_epochs, settings_meant
 
-        writes_file = leaf.prog.endswith(("config init", "config scale"))
-        if "--set" not in leaf._option_string_actions and not writes_file:
-            return
-        finetunes = leaf.prog.endswith("finetune squad")
-        takes_weights = "--weights" in leaf._option_string_actions
-        if meant := settings_meant(words, finetunes, takes_weights, misspelt):
-            only_weights = all(option.startswith("--weights") for option in meant)
-            what = "a system's settings are given with --set:"
-            if writes_file:
-                what = "change settings in the file that it writes or, in the commands that read it, with"
-            elif only_weights:
-                what = "starting weights are given with"
-            self._end(f"{message}; {what} {' '.join(meant)}")
-        if no_epochs(words, finetunes):
-            self._end(f"{message}; a run ends at its target, and at the latest after --set schedule.max_steps=N")
+def _options_meant(words: list[str], leaf: argparse.ArgumentParser) -> list[str]:
+    """Return the command's options that unknown words may mean, and --set with the settings that they may mean."""
+    named: dict[str, list[str]] = {}
+    dotted: dict[str, list[str]] = {}
+    if "--set" in leaf._option_string_actions:
+        from bertbench.config.unread import settings_read
 
-
-def _closest(typed: list[str], known: list[str], similarity: float) -> list[str]:
-    """Return the known words that are similar to typed ones; none if one of them was typed, because it is right."""
-    closest = dict.fromkeys(name for word in typed for name in difflib.get_close_matches(word, known, 1, similarity))
-    return list(closest) if closest.keys().isdisjoint(typed) else []
+        for setting in settings_read(leaf.prog.removeprefix("bertbench ")):
+            with_set = f"--set {setting}=VALUE"
+            dotted[setting] = [with_set]
+            named.setdefault(setting.rpartition(".")[2], []).append(with_set)
+    named |= {option.lstrip("-"): [option] for option in leaf._option_string_actions}
+    meant = []
+    for word in words:
+        if word.startswith("-") or "=" in word:  # `NAME=VALUE` lacks its --set
+            typed = word.partition("=")[0].lstrip("-")
+            options = dotted if "." in typed else named
+            meant += [option for name in close_names(typed, options) for option in options[name]]
+    return meant
 
 
 def _parser(words: list[str]) -> argparse.ArgumentParser:

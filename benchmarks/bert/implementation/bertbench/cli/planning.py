@@ -1,15 +1,13 @@
-"""Commands that compute what a run will take: dry runs, forecasts, load balancing, the cost of a sequence."""
+"""Commands that compute what a run will take: dry runs, estimates, load balancing."""
 
 import argparse
-import json
 import math
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from bertbench.cli.arguments import (
     add_flag,
-    add_gpu_model,
     add_number,
     add_path,
     add_starting_weights,
@@ -22,14 +20,12 @@ from bertbench.cli.arguments import (
     whole_numbers,
     words_of,
 )
-from bertbench.common.errors import ConfigError, RunError
+from bertbench.common.errors import ConfigError
 
 if TYPE_CHECKING:
-    from bertbench.balance.cost import CostModel
     from bertbench.balance.plan import Balance
     from bertbench.balance.simulate import SimulatedBalance
-    from bertbench.data.store.columns import Index
-    from bertbench.plan.forecast import RunForecast
+    from bertbench.config import System
 
 
 def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,66 +49,38 @@ def plan(arguments: argparse.Namespace) -> int:
 
 
 def add_estimate_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the system and what to estimate."""
-    parser.add_argument("system", nargs="?", metavar="SYSTEM", help="name or path of a system file (default: all)")
-    add_gpu_model(parser, "forecast for this GPU instead of the system's own")
-    kind = parser.add_mutually_exclusive_group()
+    """Add the system and whether to compare its layouts."""
     add_flag(
-        kind, "--layouts",
-        "forecast step time and memory of every parallel layout of the system's GPUs, for any size of BERT",
+        parser, "--layouts",
+        "list every parallel layout of the system's GPUs with its memory and the least time of a step, for any size of "
+        "BERT",
     )  # fmt: skip
-    add_flag(
-        kind, "--calibrate",
-        "measure the cost of a sequence on this machine, for data.cost, with SYSTEM's model and device (default: a "
-        "small model on the CPU)",
-    )  # fmt: skip
-    parser.add_argument("--seed", type=seed, help="with --calibrate: seed of weights and tokens (default 1)")
-    add_system_arguments(parser)
+    add_system_arguments(parser, positional=True)
 
 
 def estimate(arguments: argparse.Namespace) -> int:
-    """Forecast the time to train: a point and a range; or forecast layouts, or measure the cost of a sequence."""
-    if arguments.calibrate:
-        return _calibrate(arguments)
-    if arguments.seed is not None:
-        raise ConfigError("--seed: forecasts aren't random; add --calibrate, or leave --seed out")
+    """Estimate the time to train from published results, or list the system's layouts."""
+    system = system_of(arguments)
+    say_unread(system, arguments)
     if arguments.layouts:
-        return _print_layouts(arguments)
-    announce(arguments, "forecasting published results and yours")
-    from bertbench.plan.forecast_text import forecast_json, forecast_lines
+        return _print_layouts(system, arguments)
+    announce(arguments, "reading published results")
+    from bertbench.plan.estimate import estimate_json, estimate_lines, estimate_run
+    from bertbench.plan.least_time import least_step
 
-    forecasts = _forecasts(arguments)
-    rows = [forecast_json(forecast) for forecast in forecasts]
-    emit(arguments.json, rows[0] if arguments.system else rows, *forecast_lines(forecasts))
+    estimated = estimate_run(system)
+    least = least_step(system)
+    emit(arguments.json, estimate_json(estimated, least), *estimate_lines(estimated, least))
     return 0
 
 
-def _print_layouts(arguments: argparse.Namespace) -> int:
-    if arguments.system is None or arguments.gpu_model:
-        raise ConfigError("--layouts needs a SYSTEM and takes no --gpu-model; `bertbench config list` lists systems")
-    system = system_of(arguments)
+def _print_layouts(system: "System", arguments: argparse.Namespace) -> int:
     announce(arguments, "counting memory and steps of every layout")
     from bertbench.plan.layouts import layout_listing
 
-    say_unread(system, arguments)
     layouts, lines = layout_listing(system)
     emit(arguments.json, {"system": arguments.system, **layouts}, *lines)
     return 0
-
-
-def _forecasts(arguments: argparse.Namespace) -> list["RunForecast"]:
-    """Return the forecast of SYSTEM, or of all that train BERT-Large on GPUs of a known kind, the smallest first."""
-    from bertbench.config import load_system, pre_training_names
-    from bertbench.plan.forecast import forecast_run, trains_bert_large
-
-    if arguments.system:
-        system = system_of(arguments)
-        say_unread(system, arguments)
-        return [forecast_run(system, arguments.gpu_model)]
-    systems = [load_system(name, arguments.overrides) for name in pre_training_names()]
-    of_known_gpus = [system for system in systems if system.hardware.accelerator_model_name]
-    large = sorted(filter(trains_bert_large, of_known_gpus), key=lambda system: system.world_size)
-    return [forecast_run(system, arguments.gpu_model) for system in large]
 
 
 def add_balance_arguments(parser: argparse.ArgumentParser) -> None:
@@ -164,31 +132,14 @@ def add_balance_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=seed, default=1, help="seed of the samples' order (default 1)")
 
 
-class Simulation(NamedTuple):
-    """What `balance` simulated."""
-
-    outcomes: "list[SimulatedBalance]"
-    """One for each method, batch and number of GPUs."""
-    entries_N: "Index"
-    """The dataset's samples and their lengths."""
-    lengths: Path
-    cost: "CostModel"
-    """The cost model by which samples were assigned to ranks."""
-    scoring: str
-    """A sentence that says with which cost and with how much noise the efficiencies were scored."""
-
-
 def balance(arguments: argparse.Namespace) -> int:
     """Simulate how evenly each load-balancing method loads a machine's GPUs, and print a table."""
-    simulation = simulated(arguments)
-    rows = []
-    for outcome in simulation.outcomes:  # other commands, too, have the fields `load_efficiency` and `local_batch`
-        rows.append({**asdict(outcome), "local_batch": outcome.batch, "load_efficiency": outcome.efficiency})
-    emit(arguments.json, rows, *_balance_table(simulation.outcomes), simulation.scoring)
+    outcomes = _simulated(arguments)
+    emit(arguments.json, outcomes, *_balance_table(outcomes), _scoring(arguments.attention, arguments.noise))
     return 0
 
 
-def simulated(arguments: argparse.Namespace) -> Simulation:
+def _simulated(arguments: argparse.Namespace) -> list["SimulatedBalance"]:
     """Simulate every method on every machine that the arguments name.
 
     Raises ConfigError for impossible arguments, and for data with fewer samples than a global batch.
@@ -234,8 +185,7 @@ def simulated(arguments: argparse.Namespace) -> Simulation:
             )  # fmt: skip
             done = f"{len(outcomes)} of {len(worlds)}"
             progress.update(len(outcomes), len(worlds), f"{done}: {name}, {gpus:,} GPUs x {batch}")
-    scoring = _scoring(arguments.attention, arguments.noise)
-    return Simulation(outcomes, entries, lengths, cost, scoring)
+    return outcomes
 
 
 def _quotas(text: str, edges: tuple[int, ...], batches: list[int]) -> tuple[int, ...]:
@@ -287,52 +237,13 @@ def _balance_table(outcomes: list["SimulatedBalance"]) -> list[str]:
     gpus = list(dict.fromkeys(outcome.gpus for outcome in outcomes))
     width = max(26, *(len(outcome.method) for outcome in outcomes))
     lines = []
-    for batch in dict.fromkeys(outcome.batch for outcome in outcomes):
+    for batch in dict.fromkeys(outcome.local_batch for outcome in outcomes):
         worlds = "".join(f"{number:>8,}" for number in gpus)
         title = f"{batch} samples per GPU; GPUs:"
         lines.append(f"{title:<{width + 2}}{worlds}  KB/step  plan ms")
         for method in dict.fromkeys(outcome.method for outcome in outcomes):
-            row = [outcome for outcome in outcomes if (outcome.batch, outcome.method) == (batch, method)]
-            cells = "".join(f"{outcome.efficiency:>8.4f}" for outcome in row)
+            row = [outcome for outcome in outcomes if (outcome.local_batch, outcome.method) == (batch, method)]
+            cells = "".join(f"{outcome.load_efficiency:>8.4f}" for outcome in row)
             kilobytes, plan_ms = row[-1].bytes_per_rank_per_step / 1e3, row[-1].plan_ms_per_step
             lines.append(f"  {method:<{width}}{cells}{kilobytes:>9,.0f}{plan_ms:>9.2f}")
     return [*lines, "efficiency = mean load / largest load of a step, mean over steps"]
-
-
-def _calibrate(arguments: argparse.Namespace) -> int:
-    """Measure the cost of a sequence on this machine; print the fit and the line for the system file."""
-    if arguments.gpu_model:
-        raise ConfigError("--calibrate measures this machine; leave --gpu-model out")
-    if arguments.overrides and not arguments.system:
-        raise ConfigError("--set changes a system, and none is given; give SYSTEM too, or leave --set out")
-    system = system_of(arguments) if arguments.system else None
-    import torch
-
-    from bertbench.common.progress import Progress
-    from bertbench.machine.processor import processor
-    from bertbench.machine.sequence_cost import measure
-    from bertbench.model.shape import SHAPES
-
-    if system:
-        say_unread(system, arguments)
-    name = system.name if system else "small"
-    shape = system.model.shape() if system else SHAPES["small"]
-    device = torch.device(system.launch.device if system else "cpu")
-    random_seed = 1 if arguments.seed is None else arguments.seed
-    with Progress() as progress:
-        fit = measure(shape, device, random_seed, progress)
-    if fit.linear <= 0:
-        raise RunError(
-            f"{name}: the measured times fall as the number of tokens grows, so no cost can be fitted; "
-            "measure on an idle machine, or a larger model"
-        )
-    device_name = torch.cuda.get_device_name(device) if device.type == "cuda" else processor()
-    cost = {"linear": float(f"{fit.linear:.4g}"), "quadratic": float(f"{max(0.0, fit.quadratic):.4g}")}
-    emit(
-        arguments.json,
-        {"machine": device_name, "model": name, **asdict(fit)},
-        f"{name} on {device_name}: a step takes {fit.constant:.2f} ms + {1e3 * fit.linear:.3f} us per token "
-        f"+ {1e6 * fit.quadratic:.3f} ns per token squared (R2 {fit.r_squared:.3f})",
-        f"for the system file: {json.dumps({'data': {'cost': cost}})}",
-    )
-    return 0

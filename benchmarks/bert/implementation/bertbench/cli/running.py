@@ -4,8 +4,7 @@ import argparse
 import os
 import shlex
 import sys
-from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 from bertbench.cli.arguments import (
     add_flag,
@@ -33,9 +32,7 @@ a bad cable."""
 
 def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the system, the seed and the output."""
-    from bertbench.config.sections import OnBadSample
     from bertbench.launch.variables import SYSTEM_VARIABLES
-    from bertbench.report.trackers import TRACKERS
 
     parser.epilog = (
         "Variables that published submissions export, such as DGXSYSTEM, NEXP, SEED and LR, take effect, or are "
@@ -60,26 +57,6 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
         "folder or a snapshot (default: never)",
     )  # fmt: skip
     add_flag(parser, "--allow-config-change", "resume although the configuration has changed")
-    parser.add_argument(
-        "--on-bad-sample",
-        choices=get_args(OnBadSample),
-        default="fail",
-        help="what to do about a damaged training sample: end the run (fail), or leave the sample out and count it "
-        "(default: fail)",
-    )
-    parser.add_argument(
-        "--track",
-        action="append",
-        default=[],
-        choices=TRACKERS,
-        help="record the run in a tracker from a separate process, in runs/tensorboard, runs/mlflow or runs/wandb; "
-        "may be repeated",
-    )
-    parser.add_argument(
-        "--metrics-port",
-        metavar="[HOST:]PORT",
-        help="serve the run's state as OpenMetrics, for Prometheus (default host: 127.0.0.1)",
-    )
     group = parser.add_mutually_exclusive_group()
     for short, text in (
         ("smoke", "train a few steps and evaluate, to check the machine and the system file"),
@@ -101,13 +78,7 @@ def train(arguments: argparse.Namespace) -> int:
 
     ranks = ranks_of(system)
     if ranks is not None:
-        return run_as_rank(
-            system,
-            ranks,
-            run_options(arguments),
-            unread=lambda: say_unread(system, arguments),
-            alongside=lambda files: _alongside(files, arguments),
-        )
+        return run_as_rank(system, ranks, run_options(arguments), unread=lambda: say_unread(system, arguments))
     files, code = run_here(system, arguments)
     emit(arguments.json, outcome(files))
     return code
@@ -122,20 +93,9 @@ def run_options(arguments: argparse.Namespace) -> "RunOptions":
         result=arguments.result,
         resume=arguments.resume,
         allow_config_change=arguments.allow_config_change,
-        on_bad_sample=arguments.on_bad_sample,
         short=arguments.short,
         variables=arguments.variables,
     )
-
-
-def _alongside(files: "ResultFiles", arguments: argparse.Namespace) -> AbstractContextManager[None]:
-    """Return a context in which a separate process tracks the run or serves its metrics, if either is requested."""
-    if not arguments.track and not arguments.metrics_port:
-        return nullcontext()
-    from bertbench.common.paths import runs_folder
-    from bertbench.report.side_process import side_process
-
-    return side_process(arguments.track, arguments.metrics_port, files.log.absolute(), runs_folder())
 
 
 def run_here(
@@ -168,10 +128,6 @@ def run_here(
             f"warning: {training.folder} was made with another data.recipe than the system file's: {'; '.join(differs)}"
         )
     check_start(system)
-    if arguments.track or arguments.metrics_port:
-        from bertbench.report.side_process import check_side_work
-
-        check_side_work(arguments.track, arguments.metrics_port)
     options = run_options(arguments)
     code = code_of_ended(options)
     if code is not None:
@@ -192,9 +148,8 @@ def rank_words(arguments: argparse.Namespace, resume: str | None = None) -> list
     resume = resume or arguments.resume
     words = passed_on(
         arguments,
-        "seed", "resume", "allow_config_change", "on_bad_sample", "track", "metrics_port",
+        "seed", "resume", "allow_config_change",
         resume=None if resume == "never" else resume,
-        on_bad_sample=None if arguments.on_bad_sample == "fail" else arguments.on_bad_sample,
     )  # fmt: skip
     if arguments.short:
         words.append(f"--{arguments.short}")

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bertbench.common.children import remove_at_end
-
 
 @contextmanager
 def new_file(path: Path) -> Iterator[Path]:
@@ -54,7 +52,5 @@ def write_state(path: Path, content: object) -> None:
 
 
 def _hidden_path(path: Path) -> Path:
-    """Return a hidden path that no other process uses or has left behind; it is removed when the command ends."""
-    unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    remove_at_end(unfinished)
-    return unfinished
+    """Return a hidden path that no other process uses or has left behind."""
+    return path.with_name(f".{path.name}.{uuid.uuid4().hex}")

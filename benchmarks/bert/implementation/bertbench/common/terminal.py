@@ -6,7 +6,7 @@ import os
 import shlex
 from typing import TextIO
 
-_CLOSEST = {"±": "+/-", "█": "#", "■": "#", "→": "->", "…": "..."}
+_CLOSEST = {"±": "+/-", "█": "#", "→": "->", "…": "..."}
 _ERRORS = "bertbench.closest"
 
 

@@ -1,7 +1,7 @@
-"""Rules about the batch: its size, each rank's number of samples, the strata that they are drawn from, and speeds."""
+"""Rules about the batch: its size, each rank's number of samples, the strata that they are drawn from."""
 
 from bertbench.balance.plan import STRATIFIED, VARYING
-from bertbench.config.rules import Rule, allow_only
+from bertbench.config.rules import Rule
 from bertbench.config.settings import Settings, nearest_multiples
 
 
@@ -134,22 +134,4 @@ BATCH_RULES: tuple[Rule, ...] = (
     _every_stratum_has_a_quota,
     _quotas_fill_a_rank_s_batch,
     _quotas_cover_all_lengths,
-)
-
-
-def _every_rank_has_a_speed(settings: Settings) -> str | None:
-    speeds = settings.launch.rank_speeds
-    if not isinstance(speeds, tuple) or len(speeds) == settings.world_size:
-        return None
-    return f"launch.rank_speeds has {len(speeds)} speeds for {settings.world_size} ranks; give one per rank, or auto"
-
-
-RANK_SPEED_RULES: tuple[Rule, ...] = (
-    _every_rank_has_a_speed,
-    *allow_only(
-        {"data.balance": ("planned",), "data.equal_counts": (False,), "loss.normalize": ("global",)},
-        where=lambda settings: settings.launch.rank_speeds is not None,
-        because="doesn't go with launch.rank_speeds, by which ranks get different numbers of samples",
-        instead="leave launch.rank_speeds out",
-    ),
 )

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from bertbench.config.batch_rules import BATCH_RULES, RANK_SPEED_RULES, batch_is_given
+from bertbench.config.batch_rules import BATCH_RULES, batch_is_given
 from bertbench.config.closed import CLOSED_RULES
 from bertbench.config.layout_rules import LAYOUT_RULES
 from bertbench.config.rules import Rule, allow_only, broken_rules
@@ -115,12 +115,20 @@ def _apex_skips_no_steps(settings: Settings) -> str | None:
 
 
 def _kernels_fit_device_and_optimizer(settings: Settings) -> str | None:
-    optimizer = settings.optimizer
-    if optimizer.impl in ("auto", "torch"):
+    optimizer, device = settings.optimizer, settings.launch.device
+    match optimizer.impl:
+        case "triton":
+            names: tuple[str, ...] = ("adam", "lamb")
+        case "apex":
+            names = ("lamb",)
+        case _:
+            return None
+    if device == "cuda" and optimizer.name in names:
         return None
-    if settings.launch.device == "cuda" and optimizer.is_adam_or_lamb:
-        return None
-    return f"optimizer.impl {optimizer.impl} has kernels for adam and lamb on cuda only; set it to torch"
+    return (
+        f"optimizer.impl {optimizer.impl} has kernels for {' and '.join(names)} on cuda only, not for {optimizer.name} "
+        f"on {device}; set it to torch"
+    )
 
 
 def _residuals_are_no_coarser_than_products(settings: Settings) -> str | None:
@@ -184,8 +192,7 @@ def _buckets_have_a_size_or_a_number(settings: Settings) -> str | None:
 
 
 def _has_no_place_for_carried_errors(settings: Settings) -> bool:
-    communication, precision = settings.communication, settings.precision
-    return communication.hierarchical or settings.optimizer.sharded or precision.compute == "fp16"
+    return settings.optimizer.sharded or settings.precision.compute == "fp16"
 
 
 RULES: tuple[Rule, ...] = (
@@ -202,12 +209,12 @@ RULES: tuple[Rule, ...] = (
     *allow_only(
         {"communication.compression": ("none", "fp16", "bf16")},
         where=_has_no_place_for_carried_errors,
-        because="carries errors from step to step, which hierarchical sums and sharded optimizers don't keep, and in "
-        "which an overflow in fp16 would stay",
-        instead="leave communication.hierarchical, optimizer.sharded and precision.compute fp16 out",
+        because="carries errors from step to step, which sharded optimizers don't keep, and in which an overflow in "
+        "fp16 would stay",
+        instead="leave optimizer.sharded and precision.compute fp16 out",
     ),
     *allow_only(
-        {"communication.hierarchical": (False,), "optimizer.impl": ("auto", "torch", "triton")},
+        {"optimizer.impl": ("auto", "torch", "triton")},
         where=lambda settings: settings.optimizer.sharded,
         because="needs whole gradients, but optimizer.sharded leaves each rank only a slice of them",
         instead="leave optimizer.sharded out",
@@ -226,7 +233,6 @@ RULES: tuple[Rule, ...] = (
     _buckets_have_a_size_or_a_number,
     _finetuned_sequences_have_positions,
     _windows_hold_a_context,
-    *RANK_SPEED_RULES,
     *GRAPH_RULES,
     *SYNC_RULES,
     *LAYOUT_RULES,

@@ -166,13 +166,11 @@ LAYOUT_RULES: tuple[Rule, ...] = (
         {
             "clip.mode": ("none", "after"),
             "communication.compression": ("none",),
-            "communication.hierarchical": (False,),
             "precision.compute": UNSCALED,
             "precision.residual": ("auto", "fp32"),
             "optimizer.name": ("adam", "lamb"),
             "optimizer.sharded": (False,),  # parallel.fully_shard alone does more
             "optimizer.impl": ("auto", "torch"),
-            "launch.rank_speeds": (None,),
             "sync.method": ("every_step",),
         },
         where=lambda settings: settings.parallel.splits,

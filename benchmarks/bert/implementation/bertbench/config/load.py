@@ -1,6 +1,5 @@
 """Read a system file: merge its base files, apply --set, validate everything, and report mistakes in plain words."""
 
-import difflib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -10,6 +9,7 @@ from typing import Any, Self
 
 from pydantic import ValidationError
 
+from bertbench.common.close_names import close_names, did_you_mean
 from bertbench.common.errors import ConfigError
 from bertbench.common.json_object import JsonObject, read_object
 from bertbench.common.paths import SYSTEMS
@@ -47,11 +47,16 @@ def system_names() -> list[str]:
 
 def pre_training_names() -> list[str]:
     """Return the names of the project's systems that `train` takes; the others are for fine-tuning."""
-    return [name for name in system_names() if "schedule" in json.loads(whole_file(name))]
+    names = []
+    for name in system_names():
+        path = SYSTEMS / f"{name}.json"
+        if "schedule" in _merged(path, _read(path), (), {}):
+            names.append(name)
+    return names
 
 
 def gpu_models() -> list[str]:
-    """Return the cards whose figures come with the project, which `config init`, `config scale` and `estimate` take."""
+    """Return the cards whose figures come with the project, which `config init` and `estimate` take."""
     return sorted(path.stem.removeprefix("gpu_").replace("_", "-") for path in (SYSTEMS / "base").glob("gpu_*.json"))
 
 
@@ -91,7 +96,7 @@ def system_from(
     """
     origins: dict[str, str] = {}
     is_run = path.name == RUN_CONFIG
-    name = content.get("name") if is_run else path.stem
+    name = content["name"] if is_run else path.stem
     whole_content = _merged(path, content, (), origins)
     merged = change(whole_content) | {"name": name}
     overrides = list(overrides)
@@ -119,20 +124,6 @@ def system_from(
     return scaled_to_its_batch(system).from_origins(None if is_shipped else str(path), by_hand, stated)
 
 
-def whole_file(name_or_path: str) -> str:
-    """Return a system file with what it extends merged in: JSON that needs no other file.
-
-    Raises ConfigError as `load_system` does.
-    """
-    path = _find(name_or_path)
-    return json.dumps(_merged(path, _read(path), (), {}), indent=2) + "\n"
-
-
-def is_path(name_or_path: str) -> bool:
-    """Return whether a file is meant, not one of the systems that come with the project."""
-    return name_or_path.endswith(".json")
-
-
 def schema() -> str:
     """Return the JSON schema of system files, as in schema.json: editors complete and check with it."""
     content = System.model_json_schema()
@@ -152,7 +143,7 @@ def schema() -> str:
 
 
 def _find(name_or_path: str) -> Path:
-    if is_path(name_or_path):
+    if name_or_path.endswith(".json"):
         return Path(name_or_path)
     path = SYSTEMS / f"{name_or_path}.json"
     if name_or_path not in system_names():
@@ -167,8 +158,8 @@ def _find(name_or_path: str) -> Path:
 
 def _system_meant(name: str) -> str:
     """Return the question whether a system of a similar name is meant; empty if there is none."""
-    close = difflib.get_close_matches(name, system_names(), n=1)
-    return f"did you mean {close[0]}? " if close else ""
+    meant = close_names(name, system_names())
+    return f"{did_you_mean(meant)} " if meant else ""
 
 
 def _read(path: Path) -> JsonObject:

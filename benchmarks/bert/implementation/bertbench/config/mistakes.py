@@ -1,19 +1,17 @@
 """Explain in plain words what is wrong in a system file, and suggest the closest name or value."""
 
-import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from pydantic import ValidationError
 
+from bertbench.common.close_names import close_names, did_you_mean
 from bertbench.common.json_object import JsonObject
 from bertbench.common.section import Section
 from bertbench.config.checks import problems
 from bertbench.config.partial import partial, section_of
 from bertbench.config.settings import PRE_TRAINING_SETTINGS, Settings
 from bertbench.config.system import System
-
-_SIMILARITY = 0.7  # difflib's ratio; its default of 0.6 would take `nodes` for `sw_notes`
 
 
 def wrong_settings(path: Path, error: ValidationError, origins: dict[str, str], content: JsonObject) -> Iterator[str]:
@@ -62,13 +60,12 @@ def _known_keys(location: tuple[int | str, ...]) -> str:
     """Return what could have been meant instead of an unknown key."""
     section, key = _section_at(location[:-1]), str(location[-1])
     known = sorted(field.alias or name for name, field in section.model_fields.items())
-    similar = _similar(key, known)
-    if similar:
-        return f"did you mean {similar}?"
+    if meant := close_names(key, known):
+        return did_you_mean(meant)
     for name, field in System.model_fields.items():
         below = section_of(field)
         if below is not None and key in below.model_fields:
-            return f"did you mean {name}.{key}?"
+            return did_you_mean([f"{name}.{key}"])
     return f"expected one of {', '.join(known)}"
 
 
@@ -79,11 +76,3 @@ def _section_at(location: tuple[int | str, ...]) -> type[Section]:
         assert below is not None, "what has keys is a section"
         section = below
     return section
-
-
-def _similar(key: str, known: Iterable[str]) -> str | None:
-    """Return the name that `key` means: one that has all its words, as number_of_nodes has nodes, or a similar one."""
-    words = set(key.split("_"))
-    with_all_words = [name for name in known if words <= set(name.split("_"))]
-    close = with_all_words or difflib.get_close_matches(key, known, n=1, cutoff=_SIMILARITY)
-    return min(close, key=len) if close else None

@@ -53,8 +53,8 @@ class OptimizerSettings(Section):
     """Decay of the matrices, as a factor of the learning rate; biases and LayerNorms have none."""
     impl: Implementation = "torch"
     """`triton`: our own CUDA kernels, with few launches for all tensors (tried on one H100); `apex`: NVIDIA apex's
-    FusedLAMB or FusedAdam, which NVIDIA's PyTorch container includes (not tried on a GPU yet); `auto`: triton on cuda,
-    if it is installed and passes the check of a run's fast paths, else torch."""
+    FusedLAMB, which NVIDIA's PyTorch container includes (not tried on a GPU yet); `auto`: triton on cuda, if it is
+    installed and passes the check of a run's fast paths, else torch."""
     ema_decay: Fraction = 0.0
     """Evaluate an exponential moving average of the weights, which keeps this share of itself at each step. With 0,
     evaluate the weights themselves."""
@@ -82,7 +82,7 @@ class Clip(Section):
     """`after`: the reduced gradient, by its global norm; `before`: every rank's whole gradient, before the all-reduce;
     `bucket`: every rank's gradient bucket by bucket, each just before its all-reduce (formulas in docs/clipping.md)."""
     max_norm: PositiveFloat = 1.0
-    """Largest norm of a gradient. Lower it where the loss jumps; `watch` shows the share that is clipped."""
+    """Largest norm of a gradient. Lower it where the loss jumps; metrics.jsonl has the share that is clipped."""
     divisor: Count | None = None
     """The number B in a bucket's largest norm, max_norm / sqrt(B), for mode `bucket` (default: the number of buckets).
     With a smaller number, the whole gradient's norm may exceed max_norm."""
@@ -122,8 +122,6 @@ class Communication(Section):
     buckets: Count | None = None
     """Number of gradient buckets, instead of `bucket_mb`; their sizes are as equal as whole tensors allow. Set it where
     the number matters, as for `clip.mode` bucket."""
-    hierarchical: bool = False
-    """Sum within each node first, then across nodes. Set it where links between nodes are much slower than inside."""
 
 
 def bucket_limits(bucket_mb: float | None) -> list[int]:

@@ -38,20 +38,6 @@ def partial(kind: type[SectionT], content: JsonObject) -> SectionT:
     return cast(SectionT, constructed)  # model_construct is typed as of the base
 
 
-def without_unknown(kind: type[Section], content: JsonObject) -> JsonObject:
-    """Return the content of an older version without settings that a section no longer has."""
-    kept = {}
-    for name, field in kind.model_fields.items():
-        key, section = field.alias or name, section_of(field)
-        if key not in content:
-            continue
-        value = content[key]
-        if section is not None and isinstance(value, dict):
-            value = without_unknown(section, value)
-        kept[key] = value
-    return kept
-
-
 def section_of(field: FieldInfo) -> type[Section] | None:
     """Return the section that a field holds; None if it holds a plain value."""
     candidates = [field.annotation, *getattr(field.annotation, "__args__", ())]

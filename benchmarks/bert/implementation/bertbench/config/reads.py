@@ -75,10 +75,6 @@ def _can_multiply_by_onednn(settings: Settings) -> bool:
 
 # Settings that a run reads only if another setting asks for what they describe.
 _CONDITIONAL: Declaration = {
-    "launch.rebalance_every_steps": ReadWhere(lambda s: s.launch.rank_speeds is not None, "launch.rank_speeds"),
-    "power.hz": ReadWhere(lambda s: s.power.measure, "power.measure true"),
-    "power.conversion_efficiency": ReadWhere(lambda s: s.power.measure, "power.measure true"),
-    "power.interconnect_watts": ReadWhere(lambda s: s.power.measure, "power.measure true"),
     "model.initializer_range": ReadWhere(lambda s: s.model.checkpoint is None, "no model.checkpoint"),
     "model.initial_weights": ReadWhere(lambda s: s.model.checkpoint is None, "no model.checkpoint"),
     "data.equal_counts": ReadWhere(
@@ -172,15 +168,11 @@ _FINETUNE: Declaration = {
     "launch.clear_caches": _unread("fine-tuning clears no page cache", False),
     "launch.walltime_minutes": NO_EFFECT,
     "launch.max_restarts": _unread("fine-tuning doesn't restart", 0),
-    "launch.rank_speeds": _unread("fine-tuning gives all ranks equal work", None),
-    "launch.rebalance_every_steps": _unread("fine-tuning gives all ranks equal work", None),
-    "power": _unread("fine-tuning measures no energy; `bertbench launch` does", False, 2.0, 1.0, None),
     "model.initial_weights": _unread("fine-tuning starts from --weights, or from random weights", "random"),
     "data": _unread("--train and --dev name the questions"),
     "data.global_batch_size": _unread("set finetune.global_batch_size"),
     "data.local_batch": _unread("set finetune.global_batch_size"),
     "data.gradient_accumulation_steps": _unread("set finetune.gradient_accumulation_steps", 1),
-    "data.cost": READ,
     "loss": _unread("fine-tuning takes the mean over the global batch", "global"),
     "optimizer.name": _unread("set finetune.optimizer"),
     "optimizer.learning_rate": _unread("set finetune.learning_rate"),
@@ -222,71 +214,39 @@ _EVALUATE: Declaration = {
     "compute.compile": _unread("compiling takes longer than one evaluation", None, "none", "auto"),
     "compute.products": _unread("an evaluation multiplies by torch's own products", "torch"),
 }
-_NOT_FORECAST = _unread("the forecast doesn't depend on it; leave it out")
-_WHOLE_OR_PLANNED = ReadWhere(
-    lambda s: not s.parallel.splits or s.data.balance == "planned",
-    "whole models: the load of split ones is only forecast for data.balance planned",
-)
-_ESTIMATE: Declaration = {
-    "*": _NOT_FORECAST,
+_ABOUT_A_RUN: Declaration = {
     **dict.fromkeys(("name", "description", "source", "hardware", "scale_from_batch", "scale_rule"), READ),
-    **dict.fromkeys(("launch.ranks_per_node", "launch.device", "model", "parallel"), READ),
+    **dict.fromkeys(("launch.ranks_per_node", "launch.device", "model", "precision", "optimizer.name"), READ),
     **dict.fromkeys(("data.global_batch_size", "data.local_batch", "data.gradient_accumulation_steps"), READ),
-    "clip.mode": READ,
-    "data.balance": _WHOLE_OR_PLANNED,
-    "data.cost": ReadWhere(lambda s: not s.parallel.splits, "whole models"),
-    "data.equal_counts": ReadWhere(
-        lambda s: not s.parallel.splits and s.data.balance in ("planned", "planned_local"),
-        "whole models with data.balance planned or planned_local",
-    ),
-    "data.deal": ReadWhere(lambda s: s.data.balance in EXCHANGING, f"data.balance {' or '.join(EXCHANGING)}"),
-    **dict.fromkeys(
-        ("data.strata_edges", "data.strata_quotas"),
-        ReadWhere(
-            lambda s: not s.parallel.splits and s.data.balance in STRATIFIED,
-            "whole models with data.balance stratified or stratified_presort",
-        ),
-    ),
-    "compute.compile": _unread(
-        "forecasts are calibrated on published runs, whose kernels are fused; leave it out, or set graphs",
-        None,
-        "auto",
-        "default",
-        "graphs",
-    ),
-    "communication.compression": ReadAs(("none", "fp16", "bf16"), "forecasts are calibrated on published runs"),
-    "communication.bucket_mb": READ,
-    "communication.buckets": READ,
-    **dict.fromkeys(("optimizer.name", "optimizer.learning_rate", "optimizer.beta1", "optimizer.beta2"), READ),
-    **dict.fromkeys(("schedule.max_steps", "schedule.warmup_steps", "schedule.start_warmup_step"), READ),
+    "optimizer.sharded": READ,
     # where and how a run starts doesn't change its time on the clock
     "launch": NO_EFFECT,
-    "launch.rank_speeds": _NOT_FORECAST,
-    "power": NO_EFFECT,
     "data.path": NO_EFFECT,
     "data.eval_path": NO_EFFECT,
     "data.recipe": NO_EFFECT,
     "checkpoint": NO_EFFECT,
     "finetune": NO_EFFECT,
     "model.checkpoint": NO_EFFECT,
-    # they change the memory, which the forecast warns about
-    "precision.compute": _unread("forecasts are calibrated on published runs in 16 bits; leave it out", "bf16", "fp16"),
-    "parallel.schedule": _CONDITIONAL["parallel.schedule"],
 }
-_LOAD = ("data.cost", "data.deal", "data.equal_counts", "data.strata_edges", "data.strata_quotas")
-_COST: Declaration = {
-    "*": NO_EFFECT,
-    "model": READ,
-    "launch.device": READ,
-    "model.checkpoint": NO_EFFECT,
-    "model.initial_weights": NO_EFFECT,
-    "precision.compute": _unread("the cost is measured in fp32", "fp32"),
-    "precision.residual": _unread("the cost is measured in fp32", "auto", "fp32"),
-    "compute.compile": _unread("the cost is measured without torch.compile", None, "none", "auto"),
-    "compute.products": _unread("the cost is measured with torch's own products", "torch"),
-    "parallel": _unread("the cost is measured on a whole model", 1, False),
-    "parallel.recompute": _unread("the cost is measured without recomputation", False),
+_OF_WHOLE_MODELS = "published runs hold whole models; `bertbench estimate --layouts` compares layouts"
+_ESTIMATE: Declaration = {
+    "*": _unread("the estimate doesn't depend on it; leave it out"),
+    **_ABOUT_A_RUN,
+    **dict.fromkeys(("optimizer.learning_rate", "optimizer.beta1", "optimizer.beta2"), READ),
+    **dict.fromkeys(("schedule.max_steps", "schedule.warmup_steps", "schedule.start_warmup_step"), READ),
+    "parallel": _unread(_OF_WHOLE_MODELS, 1, False),
+    "parallel.recompute": READ,
     "parallel.schedule": NO_EFFECT,
+}
+_LAYOUTS: Declaration = {
+    "*": _unread("the list of layouts doesn't depend on it; leave it out"),
+    **_ABOUT_A_RUN,
+    "parallel": _unread("it lists every layout; leave it out"),
+    "data.balance": _unread("it counts the load of every layout as data.balance planned gives it", "planned"),
+    "precision.compute": _unread("it counts products in 16 bits", "bf16", "fp16"),
+    "communication.compression": ReadAs(("none", "fp16", "bf16"), "fewer than 16 bits count as 16"),
+    "communication.bucket_mb": READ,
+    "communication.buckets": READ,
 }
 _PREPARE: Declaration = {
     "*": NO_EFFECT,
@@ -303,22 +263,13 @@ DECLARATIONS: dict[str, Declaration] = {
     },
     "run_training": {**_TRAIN, **_IN_PROCESS},
     "launch --on slurm": {**_TRAIN, **_BY_A_SCHEDULER},
-    "launch --on kubernetes": {**_TRAIN, **_BY_A_SCHEDULER},
     "finetune squad": _FINETUNE,
     "evaluate": _EVALUATE,
     "estimate": _ESTIMATE,
-    "estimate --layouts": {
-        **_ESTIMATE,
-        **dict.fromkeys(("parallel", "parallel.schedule"), _unread("it lists every layout; leave it out")),
-        **dict.fromkeys(_LOAD, _unread("it counts the load of every layout as data.balance planned gives it")),
-        "data.balance": _unread("it counts the load of every layout as data.balance planned gives it", "planned"),
-        "compute.compile": _unread("it counts steps that are launched operation by operation", None, "auto", "default"),
-    },
-    "estimate --calibrate": _COST,
+    "estimate --layouts": _LAYOUTS,
     "data prepare": _PREPARE,
     "plan": _DESCRIBES,
     "preflight": _DESCRIBES,
     "config show": _DESCRIBES,
-    "config export": _DESCRIBES,
 }  # fmt: skip
 """The declarations by command; a mode that reads less is named with its option. run_training is a Python function."""

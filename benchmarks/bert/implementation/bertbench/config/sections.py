@@ -32,8 +32,8 @@ class Hardware(Section):
     system_name: str
     """Name of the machine, as a table of results shows it."""
     number_of_nodes: Count
-    """Number of machines in the run. Change it with the size of your allocation; `config scale` adapts the batch, too.
-    """
+    """Number of machines in the run. Change it with the size of your allocation; `config init` writes a file for
+    another size."""
     host_processors_per_node: str = ""
     host_processor_model_name: str = ""
     host_processor_core_count: str = ""
@@ -96,32 +96,10 @@ class Launch(Section):
     """Bind each rank to its own cores: those near its GPU, or its part of the CPU. Linux only. Leave it off where a
     launcher already binds ranks."""
     walltime_minutes: Count = 60
-    """Minutes that Slurm or Kubernetes grants a run, including its initialisation. `estimate` forecasts how long a run
-    takes."""
+    """Minutes that Slurm grants a run, including its initialisation. `estimate` says how long a run takes."""
     max_restarts: NonNegativeInt = 0
     """How many times all ranks are restarted from the last snapshot after one dies (docs/reliability.md). Set it for
     runs that take hours, together with `checkpoint.every_steps`."""
-
-    rank_speeds: Literal["auto"] | tuple[PositiveFloat, ...] | None = None
-    """Relative speed of each rank: `data.balance` planned assigns work in proportion. `auto` measures the speeds before
-    a run (docs/balance.md). Default: all equal. Set it where the devices of a run differ in speed."""
-    rebalance_every_steps: Count | None = None
-    """Steps after which the speeds are measured again, from the times of those steps. Set it where speeds change during
-    a run, as on shared machines."""
-
-
-class Power(Section):
-    """Measurement of a run's energy while it trains (docs/running.md)."""
-
-    measure: bool = False
-    """Sample RAPL, NVML and IPMI on every node that has them. Set it to report energy."""
-    hz: Annotated[float, Field(ge=1, le=100)] = 2.0
-    """Readings per second; MLPerf asks for at least one. Raise it for runs that take only seconds."""
-    conversion_efficiency: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Efficiency of the power supply. Readings are multiplied by it; set it where the meter is on the AC side."""
-    interconnect_watts: NonNegativeFloat | None = None
-    """Largest power of the interconnect that the run uses, in watts. Set it for a submission with power; MLPerf allows
-    an estimate."""
 
 
 class Model(Section):
@@ -197,19 +175,6 @@ class Recipe(Section):
         )
 
 
-class Cost(Section):
-    """Cost of a sequence of n tokens, linear * n + quadratic * n^2, in any unit."""
-
-    linear: PositiveFloat
-    """Cost of one token, without attention. Take both numbers from `estimate --calibrate`."""
-    quadratic: NonNegativeFloat
-    """Cost of attention for a pair of tokens."""
-
-
-OnBadSample = Literal["fail", "skip"]
-"""How to treat a damaged training sample, an option of `train`: end the run, or leave the sample out and count it."""
-
-
 class Data(Section):
     """The training data and how a global batch is drawn and assigned to ranks."""
 
@@ -243,8 +208,6 @@ class Data(Section):
     stratum that is used up begins again in another order while the others continue, so samples of a stratum with a
     quota above its share repeat sooner than others. A stratum with quota 0 is never drawn. The log counts each
     stratum's samples."""
-    cost: Cost | None = None
-    """Cost of a sequence, as `estimate --calibrate` fits it to a machine (default: computed from the model's shape)."""
     recipe: Recipe | None = None
     """How `data prepare` makes the dataset. Without a recipe, the dataset must already exist."""
 

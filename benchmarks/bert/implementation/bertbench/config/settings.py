@@ -22,7 +22,6 @@ from bertbench.config.sections import (
     Launch,
     Loss,
     Model,
-    Power,
     Precision,
     Schedule,
 )
@@ -58,7 +57,6 @@ class Settings(Section):
     or by the ratio itself (`linear`)."""
     hardware: Hardware
     launch: Launch
-    power: Power = Power()
     model: Model
     data: Data
     loss: Loss = Loss()
@@ -124,10 +122,10 @@ class Settings(Section):
     @property
     def balance(self) -> Balance:
         """Return how batches are drawn and assigned to ranks, with the cost of a sequence."""
-        data, cost = self.data, self.data.cost
+        data = self.data
         return Balance(
             method=data.balance,
-            cost=CostModel(cost.linear, cost.quadratic) if cost else CostModel.of_shape(self.model.shape()),
+            cost=CostModel.of_shape(self.model.shape()),
             row_order=data.deal,
             equal_counts=data.equal_counts,
             strata_edges=data.strata_edges,

@@ -41,19 +41,6 @@ def _replayed_parts_are_clipped_together(settings: Settings) -> str | None:
     )
 
 
-def _replayed_steps_have_known_speeds(settings: Settings) -> str | None:
-    launch = settings.launch
-    are_measured = launch.rank_speeds == "auto" or launch.rebalance_every_steps is not None
-    if not _replays(settings) or launch.rank_speeds is None or not are_measured:
-        return None
-    # a replay has no phases to measure, and its sizes follow from the ranks' shares before any measurement
-    return (
-        "compute.compile graphs records steps for shares of work that are known before the run, but launch.rank_speeds "
-        "auto and launch.rebalance_every_steps measure them; list the speeds in launch.rank_speeds and leave "
-        "launch.rebalance_every_steps out, or set compute.compile to default"
-    )
-
-
 GRAPH_RULES: tuple[Rule, ...] = (
     *allow_only(
         {
@@ -62,7 +49,6 @@ GRAPH_RULES: tuple[Rule, ...] = (
             "optimizer.impl": ("auto", "torch", "triton"),
             "sync.method": ("every_step",),
             "communication.compression": ("none", "bf16"),  # fp16 needs a loss scale
-            "communication.hierarchical": (False,),  # NCCL warns of graphs that hold several communicators
             "precision.compute": (*UNSCALED, "fp8"),  # fp16 may skip steps
         },
         where=_replays,
@@ -71,7 +57,6 @@ GRAPH_RULES: tuple[Rule, ...] = (
     ),
     _replayed_models_are_whole,
     _replayed_parts_are_clipped_together,
-    _replayed_steps_have_known_speeds,
     _replayed_attention_has_a_fixed_size,
 )
 

@@ -36,6 +36,12 @@ def reading_of(declaration: Declaration, setting: str) -> Reading:
     return declaration[name if name in declaration else "*"]
 
 
+def settings_read(command: str) -> Iterator[str]:
+    """Yield the settings that `command` reads under some condition at least."""
+    declaration = DECLARATIONS["train" if command == "launch" else command]
+    return (setting for setting in setting_names() if not isinstance(reading_of(declaration, setting), Unread))
+
+
 def check_given(system: System, command: str) -> None:
     """Raise ConfigError for the settings given by hand that `command` can't honour, each by name with the remedy."""
     declaration = DECLARATIONS[command]

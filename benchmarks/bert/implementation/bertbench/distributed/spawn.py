@@ -48,7 +48,7 @@ def on_ranks(
     `prepare` is called with the rank before the ranks meet, and may move its process to another network.
     """
     answers = multiprocessing.get_context("spawn").SimpleQueue()
-    arguments_of_ranks = (environments_of(count), prepare, answers, device, function, arguments)
+    arguments_of_ranks = (os.getpid(), environments_of(count), prepare, answers, device, function, arguments)
     ranks = multiprocessing.spawn(_rank, arguments_of_ranks, nprocs=count, join=False)
     answers_of_rank_0 = []
     while not ranks.join(_LOOK_S):  # raises if a rank failed
@@ -59,6 +59,7 @@ def on_ranks(
 
 def _rank(
     rank: int,
+    parent: int,
     environments: Sequence[Mapping[str, str]],
     prepare: Callable[[int], None] | None,
     answers: Any,
@@ -66,7 +67,7 @@ def _rank(
     function: Callable[..., Any],
     arguments: Any,
 ) -> None:
-    die_with_parent(os.getppid())  # torch would send SIGINT, on which a rank at its exit prints a traceback
+    die_with_parent(parent)  # torch would send SIGINT, on which a rank at its exit prints a traceback
     os.environ.update(environments[rank])
     if prepare is not None:
         prepare(rank)

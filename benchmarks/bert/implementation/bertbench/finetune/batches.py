@@ -110,7 +110,6 @@ class SpanSampler:
         return LoadedStep(
             parts,
             float(loads.mean() / loads.max()),
-            load=float(loads[rank]),
             counts=BatchCounts.of_sequences(lengths, masked=0),
         )
 

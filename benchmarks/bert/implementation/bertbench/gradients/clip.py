@@ -33,7 +33,7 @@ def contribution_limit(max_norm: float, contributions: int, buckets: int = 1, ex
     """Return the largest norm of a contribution to one of `buckets` buckets: c / (R B^e) for R contributions.
 
     A rank makes one contribution, or one for each part that is clipped separately. Training uses e = 1/2, the square
-    root above; `lab buckets` tries other exponents.
+    root above; `lab study buckets` tries other exponents.
     """
     return max_norm / (contributions * buckets**exponent)
 

@@ -4,11 +4,8 @@ A buffer is divided into `slices` equal slices, one for each rank, in the order 
 """
 
 from collections.abc import Callable
-from contextlib import nullcontext
-from datetime import timedelta
 from typing import Any
 
-import torch
 from torch import Tensor, distributed
 
 from bertbench.common.phase_clock import ALL_REDUCE, in_phase
@@ -72,73 +69,14 @@ class ReduceScatter(Exchange):
         return _wait(all_gather(buffer, slice_of(buffer, self.place, self.slices), async_op=True))
 
 
-class AllReduceByNode(Exchange):
-    """Scatters the sum within each node, sums across nodes, gathers within nodes. Creation is collective.
+def choose_exchange(sharded: bool, shared: SharedMemory | None) -> Exchange:
+    """Return the exchange over all ranks.
 
-    For a buffer of n bytes, each of the L ranks in a node sends n / L between nodes; in a flat ring, it would send n
-    bytes. On CUDA, the stages run on a separate stream; gloo waits for each stage.
-    """
-
-    def __init__(self, local_size: int, timeout: timedelta | None = None) -> None:
-        """Make the groups; ranks are numbered node by node, and each node has `local_size` of them.
-
-        `timeout` is that of their collectives; None means torch's own.
-        """
-        node, local_rank = divmod(distributed.get_rank(), local_size)
-        self._local_rank = local_rank
-        self._local_size = local_size
-        first = node * local_size
-        self._within_node = _build_group(range(first, first + local_size), timeout)
-        self._across_nodes = _build_group(range(local_rank, distributed.get_world_size(), local_size), timeout)
-        self._stream = torch.cuda.Stream() if torch.cuda.is_initialized() else None
-
-    def sum(self, buffer: Tensor) -> Wait:
-        """Start the three stages; see `Exchange`."""
-        padding = -buffer.numel() % self._local_size
-        padded = torch.nn.functional.pad(buffer, (0, padding)) if padding else buffer
-        share = slice_of(padded, self._local_rank, self._local_size)
-        with self._on_separate_stream(padded):
-            reduce_scatter(share, padded, group=self._within_node)
-            distributed.all_reduce(share, group=self._across_nodes)
-            all_gather(padded, share, group=self._within_node)
-
-        def join() -> None:
-            if self._stream is not None:
-                torch.cuda.current_stream().wait_stream(self._stream)
-            if padding:
-                buffer.copy_(padded[: buffer.numel()])
-
-        return join
-
-    def _on_separate_stream(self, buffer: Tensor) -> Any:
-        if self._stream is None:
-            return nullcontext()
-        self._stream.wait_stream(torch.cuda.current_stream())
-        buffer.record_stream(self._stream)
-        return torch.cuda.stream(self._stream)
-
-
-def choose_exchange(
-    sharded: bool, hierarchical: bool, local_size: int, shared: SharedMemory | None, timeout: timedelta | None = None
-) -> Exchange:
-    """Return the exchange over all ranks, which are numbered node by node, `local_size` on each. Collective.
-
-    `shared` is the memory in which ranks sum whole buffers; None means torch's collectives. `timeout` is that of
-    collectives in new groups; None means torch's own.
+    `shared` is the memory in which ranks sum whole buffers; None means torch's collectives.
     """
     if sharded:
         return ReduceScatter()
-    if hierarchical:
-        return AllReduceByNode(local_size, timeout)
     return Exchange() if shared is None else SharedMemorySum(shared)
-
-
-def _build_group(ranks: range, timeout: timedelta | None) -> distributed.ProcessGroup:
-    """Build this rank's group of these ranks.
-
-    Only they wait for each other: 128 nodes of 8 GPUs have 136 groups, and a rank is in two of them.
-    """
-    return distributed.new_group(list(ranks), timeout=timeout, use_local_synchronization=True)
 
 
 def _wait(work: Any) -> Wait:

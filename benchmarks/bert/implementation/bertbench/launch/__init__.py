@@ -1,1 +1,1 @@
-"""Start ranks: on this machine, or by the commands of Slurm, docker, Kubernetes and torchrun; check an allocation."""
+"""Start ranks: on this machine, or by the commands of Slurm, docker and torchrun; check an allocation."""

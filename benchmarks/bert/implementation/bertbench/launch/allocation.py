@@ -46,7 +46,6 @@ class Allocation:
         """Return the allocation for --json."""
         return {
             "system": self.system.name,
-            "ranks": self.system.world_size,
             "gpus": self.system.world_size,
             "all_reduce_gbit": self.all_reduce_gbit,
             "nodes": [{"node": number, **asdict(node)} for number, node in enumerate(self.nodes)],

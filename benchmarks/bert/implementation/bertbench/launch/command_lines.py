@@ -1,8 +1,7 @@
 """Write the command lines by which other launchers start a job: sbatch, docker, torchrun on each node.
 
 Each calls a script of the project: Slurm run.sub, docker launch/run_with_docker.sh, torchrun run_and_time.sh.
-`bertbench launch` prints or runs the lines. kubernetes.py writes manifests instead. The ranks that they start meet as
-distributed/rendezvous.py describes.
+`bertbench launch` prints or runs the lines. The ranks that they start meet as distributed/rendezvous.py describes.
 """
 
 import os
@@ -13,7 +12,7 @@ from typing import NamedTuple, get_args
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import LAUNCH, SCRIPTS_HOME, data_folder, runs_folder
 from bertbench.config import System
-from bertbench.launch.image import SlurmStarter, can_start, image_for, starters_of
+from bertbench.launch.image import Starter, can_start, image_for, starters_of
 from bertbench.launch.time_limits import SPARE_MINUTES
 from bertbench.launch.variables import RECORD, Variables
 
@@ -23,7 +22,7 @@ _RUN_SCRIPT = SCRIPTS_HOME / "run_and_time.sh"
 
 _LIBRARY_PREFIXES = ("NCCL_", "GLOO_", "UCX_", "TORCH_NCCL_")
 _READ_BY_RANKS = ("CXX", "XDG_CACHE_HOME", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "MLFLOW_TRACKING_URI")
-_SLURM_CONTAINERS: tuple[SlurmStarter, ...] = get_args(SlurmStarter)
+_SLURM_CONTAINERS: tuple[Starter, ...] = get_args(Starter)
 _READ_BY_RUN_SUB = ("CLEAR_CACHES", "EVALDIR", "GPUS", "MASTER_ADDR", "MASTER_PORT", "REQUEUE")
 _SYSTEM_DECIDES = ("--nodes", "--ntasks", "--ntasks-per-node", "--gpus-per-node", "-N", "-n")
 """Options of sbatch that the system file decides."""
@@ -101,7 +100,7 @@ def _checked_options(options: list[str]) -> list[str]:
         if name in _SYSTEM_DECIDES:
             raise ConfigError(
                 f"{option} after --: the system decides nodes and ranks; leave it out, name another system, or write "
-                "one with `bertbench config scale`"
+                "one with `bertbench config init`"
             )
         if name in _LAUNCH_DECIDES:
             raise ConfigError(f"{option} after --: the job needs its own script and variables; leave it out")
@@ -136,7 +135,7 @@ def _slurm_container() -> dict[str, str]:
     return {"CONTAINER": kind, "CONT": image_for(starter, image)}
 
 
-def _starter_here(image: str) -> SlurmStarter:
+def _starter_here(image: str) -> Starter:
     """Return what starts an image on this machine, and therefore probably on the nodes; pyxis if nothing does.
 
     Raises ConfigError for an image that pyxis doesn't start.
@@ -155,8 +154,7 @@ def docker_command(job: Job) -> CommandLine:
     system = job.system
     if system.hardware.number_of_nodes > 1:
         raise ConfigError(
-            f"{system.name} has {system.hardware.number_of_nodes} nodes, but docker starts only one; "
-            "use --on slurm or kubernetes"
+            f"{system.name} has {system.hardware.number_of_nodes} nodes, but docker starts only one; use --on slurm"
         )
     variables = {
         **_number_of_runs(job),
@@ -178,31 +176,28 @@ def torchrun_lines(job: Job) -> list[list[str]]:
     nodes = job.system.hardware.number_of_nodes
     if nodes == 1:
         return [[str(_RUN_SCRIPT), job.name_or_path, "--runs", str(job.runs), *job.options]]
-    port = job.system.launch.port or _DEFAULT_PORT
-    return [torchrun_line(job, str(node), "$MASTER_ADDR", port) for node in range(nodes)]
+    return [_torchrun_line(job, node) for node in range(nodes)]
 
 
-def torchrun_line(job: Job, node_rank: str, address: str, port: int, script: str | None = None) -> list[str]:
+def _torchrun_line(job: Job, node: int) -> list[str]:
     """Return the line of one node for one run; each run needs a new torchrun, so that no rank is left over."""
+    system = job.system
+    restarts = []
+    if system.launch.max_restarts:
+        restarts.append(f"--max-restarts={system.launch.max_restarts}")
     return [
         "torchrun",
-        f"--nnodes={job.system.hardware.number_of_nodes}",
-        f"--nproc-per-node={job.system.launch.ranks_per_node}",
-        f"--node-rank={node_rank}",
-        f"--master-addr={address}",
-        f"--master-port={port}",
-        *torchrun_restarts(job),
+        f"--nnodes={system.hardware.number_of_nodes}",
+        f"--nproc-per-node={system.launch.ranks_per_node}",
+        f"--node-rank={node}",
+        "--master-addr=$MASTER_ADDR",
+        f"--master-port={system.launch.port or _DEFAULT_PORT}",
+        *restarts,
         "--no-python",
-        script or str(_RUN_SCRIPT),
+        str(_RUN_SCRIPT),
         job.name_or_path,
         *job.options,
     ]
-
-
-def torchrun_restarts(job: Job) -> list[str]:
-    """Return torchrun's option for launch.max_restarts."""
-    count = job.system.launch.max_restarts
-    return [f"--max-restarts={count}"] if count else []
 
 
 def torchrun_variables() -> dict[str, str]:

@@ -1,15 +1,16 @@
 """Start a job with another launcher: choose its commands, and print them for a shell or run the first one."""
 
+import os
 import shlex
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass, field
 from typing import Literal
 
-from bertbench.common.children import outside
+from bertbench.common.children import dying_with_us
 from bertbench.common.errors import ConfigError
 from bertbench.common.terminal import shell_word
-from bertbench.launch import kubernetes
 from bertbench.launch.command_lines import (
     CommandLine,
     Job,
@@ -19,9 +20,8 @@ from bertbench.launch.command_lines import (
     torchrun_variables,
 )
 
-Place = Literal["local", "slurm", "docker", "kubernetes"]
+Place = Literal["local", "slurm", "docker"]
 """Where ranks run. `local` means that torchrun starts them, with a command for each node."""
-KubernetesKind = Literal["trainjob", "jobset"]
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,6 @@ class JobStart:
     """One command, or for torchrun one for each node."""
     variables: dict[str, str] = field(default_factory=dict)
     """Variables that a shell exports before the commands."""
-    manifest: str | None = None
-    """What the command reads on standard input."""
 
     @property
     def lines(self) -> list[list[str]]:
@@ -41,9 +39,7 @@ class JobStart:
         return [command.line() for command in self.commands]
 
     def text(self) -> str:
-        """Return the commands for a shell, or the manifest below a comment with the command that reads it."""
-        if self.manifest:
-            return f"# {shlex.join(self.lines[0])}\n{self.manifest}".removesuffix("\n")
+        """Return the commands for a shell."""
         lines = [" ".join(map(_shell_word, words)) for words in self.lines]
         if self.variables:
             pairs = [f"{name}={value}" for name, value in self.variables.items()]
@@ -54,8 +50,10 @@ class JobStart:
         """Run the first command and return its exit code. Raises ConfigError if this machine doesn't have it."""
         command = self.commands[0]
         try:
-            environment = {**outside(), **command.variables}
-            done = subprocess.run(command.words, input=self.manifest, text=True, check=False, env=environment)
+            done = subprocess.run(
+                command.words, check=False, env={**os.environ, **command.variables},
+                preexec_fn=dying_with_us(signal.SIGTERM),  # on which docker stops its container
+            )  # fmt: skip
         except FileNotFoundError as error:
             raise ConfigError(
                 f"found no {command.words[0]} on this machine; start this where it is installed, or see --dry-run"
@@ -63,12 +61,9 @@ class JobStart:
         return done.returncode
 
 
-def job_start(job: Job, place: Place, kind: KubernetesKind) -> JobStart:
-    """Return what starts a job in a place; `kind` is Kubernetes' object."""
+def job_start(job: Job, place: Place) -> JobStart:
+    """Return what starts a job in a place."""
     match place:
-        case "kubernetes":
-            create = CommandLine(["kubectl", "create", "--filename", "-"], {})
-            return JobStart([create], manifest=kubernetes.manifest(job, kind))
         case "slurm":
             return JobStart([slurm_command(job)])
         case "docker":

@@ -49,18 +49,11 @@ class ExportedSettings:
         self._agreeing: list[Exported] = []
         """Variables with the values that the system has."""
 
-    def read(self, place: str, counts_packed_rows: bool) -> None:
-        """Read the variables of SETTINGS as overrides, for ranks that run in `place`."""
+    def read(self, counts_packed_rows: bool) -> None:
+        """Read the variables of SETTINGS as overrides."""
         for name, setting in SETTINGS.items():
             exported = self._exported.get(name)
-            if exported is None:
-                continue
-            if name == "EVALDIR" and place == "kubernetes":
-                self._exported.problems.append(
-                    f"{exported}: pods can't see a folder of this machine; unset it, put the samples into the volume "
-                    "of DATA_CLAIM, and give --set data.eval_path=FOLDER"
-                )
-            else:
+            if exported is not None:
                 self._setting(exported, setting, counts_packed_rows)
 
     def _setting(self, exported: Exported, setting: VariableSetting, counts_packed_rows: bool) -> None:
@@ -130,7 +123,7 @@ class ExportedSettings:
             number = self._exported.read(exported, whole_number(1))
             if number is None:
                 continue
-            actual = value_in_run(system, setting)
+            actual = _value_in_run(system, setting)
             if setting in self._set_by_arguments:
                 self._variables.pass_over(exported, f"--set {setting} is given")
             elif int(number) == actual:
@@ -139,8 +132,8 @@ class ExportedSettings:
                 counted = "nodes" if name == "DGXNNODES" else "ranks on each node"
                 self._exported.problems.append(
                     f"{exported}: {system.name} has {actual} {counted}; unset it, name another system (`bertbench "
-                    f"config list`), or adapt this one with `bertbench config scale {system.argument} --gpus N "
-                    "--out FILE.json`"
+                    f"config list`), or write one with `bertbench config init --from {system.argument} --nodes N "
+                    "--gpus N`"
                 )
 
     def check_effects(self, system: System) -> None:
@@ -148,7 +141,7 @@ class ExportedSettings:
         scaled = [override for override in self._overrides.values() if not _has(system, override)]
         if scaled:
             exported = ", ".join(override.origin for override in scaled)
-            actual = ", ".join(f"{name} {value_in_run(system, name)}" for name, _ in map(parsed_override, scaled))
+            actual = ", ".join(f"{name} {_value_in_run(system, name)}" for name, _ in map(parsed_override, scaled))
             options = " ".join(f"--set {override}" for override in scaled)
             self._exported.problems.append(
                 f"{exported}: {system.name} scales it to its batch (scale_from_batch), to {actual}; unset it, and give "
@@ -165,7 +158,7 @@ class ExportedSettings:
         self._variables.agree(self._agreeing, system.name)
 
 
-def value_in_run(system: System, name: str) -> Any:
+def _value_in_run(system: System, name: str) -> Any:
     """Return the value that a run has for a setting of SETTINGS or SHAPE, which the system file need not state."""
     match name:
         case "data.local_batch":
@@ -179,4 +172,4 @@ def value_in_run(system: System, name: str) -> Any:
 def _has(system: System, override: Override) -> bool:
     """Return whether a run of the system has the value that an override gives."""
     name, value = parsed_override(override)
-    return bool(value_in_run(system, name) == value)
+    return bool(_value_in_run(system, name) == value)

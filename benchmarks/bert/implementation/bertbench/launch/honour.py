@@ -87,7 +87,7 @@ class _Honouring:
         self._system()
         self._runs()
         self._seed()
-        self.settings.read(self.place, self.counts_packed_rows)
+        self.settings.read(self.counts_packed_rows)
         self._time_limit()
         self._image()
         self.exported.problems += [f"{exported}: {REFUSED[exported.name]}" for exported in self.exported.among(REFUSED)]
@@ -203,12 +203,10 @@ class _Honouring:
         self.exported.problems += limits.problems
         if self.in_a_job:
             self.variables.lines.append(f"{limits}: the job ends when sbatch --time says so")
-        elif self.place in ("slurm", "kubernetes"):
+        elif self.place == "slurm":
             limits.set_walltime(self.variables)
         else:
-            self.variables.lines.append(
-                f"{limits}: not used, because only jobs of --on slurm and kubernetes have a time limit"
-            )
+            self.variables.lines.append(f"{limits}: not used, because only jobs of --on slurm have a time limit")
             return
         self.variables.lines += limits.warnings(self.variables.runs_as_typed(runs))
 
@@ -223,7 +221,4 @@ class _Honouring:
 
     def _folders(self) -> None:
         for exported in self.exported.among(FOLDERS):
-            if self.place == "kubernetes":
-                self.variables.pass_over(exported, "pods have the volumes of DATA_CLAIM and RUNS_CLAIM")
-            else:
-                self.variables.honour(exported, f"the folder of {FOLDERS[exported.name]}")
+            self.variables.honour(exported, f"the folder of {FOLDERS[exported.name]}")

@@ -11,12 +11,12 @@ import subprocess
 from pathlib import Path
 from typing import Literal
 
+from bertbench.common.children import dying_with_us
 from bertbench.common.errors import ConfigError
 
-SlurmStarter = Literal["pyxis", "enroot", "apptainer", "charliecloud", "docker"]
+Starter = Literal["pyxis", "enroot", "apptainer", "charliecloud", "docker"]
 """What starts an image in a Slurm job."""
-Starter = SlurmStarter | Literal["kubernetes"]
-_PROGRAMS: dict[SlurmStarter, tuple[str, ...]] = {
+_PROGRAMS: dict[Starter, tuple[str, ...]] = {
     "enroot": ("enroot",),
     "apptainer": ("apptainer", "singularity"),
     "charliecloud": ("ch-run",),
@@ -27,7 +27,7 @@ _IN_REGISTRY = re.compile(r"(docker://)?([^/#]*[.:][^/#]*|localhost)/([^#]+)")
 _FILES = (".sqsh", ".sif", ".img", ".simg", ".tar")
 
 
-def starters_of(image: str) -> tuple[SlurmStarter, ...]:
+def starters_of(image: str) -> tuple[Starter, ...]:
     """Return what can start an image, in the order in which run.sub looks for it on a node."""
     if Path(image).is_dir():
         return ("charliecloud", "apptainer")
@@ -38,7 +38,7 @@ def starters_of(image: str) -> tuple[SlurmStarter, ...]:
     return ("pyxis", "apptainer", "docker")
 
 
-def can_start(starter: SlurmStarter) -> bool:
+def can_start(starter: Starter) -> bool:
     """Return whether this machine can start images with `starter`."""
     match starter:
         case "pyxis":  # a plug-in, whose options srun lists
@@ -52,7 +52,9 @@ def can_start(starter: SlurmStarter) -> bool:
 def _answer(*command: str) -> str:
     """Return what a command prints; empty text if it fails or isn't installed."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_ANSWER_S)
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=True, timeout=_ANSWER_S, preexec_fn=dying_with_us()
+        )
     except (OSError, subprocess.SubprocessError):
         return ""
     return done.stdout.strip()
@@ -61,13 +63,13 @@ def _answer(*command: str) -> str:
 def image_for(starter: Starter, image: str) -> str:
     """Return the image in the form that `starter` takes; a file becomes an absolute path, valid in any folder.
 
-    Raises ConfigError for a file that doesn't exist, and for a file if `starter` needs an image's name.
+    Raises ConfigError for a file that doesn't exist, and for a file if `starter` is docker.
     """
     path = Path(image)
     looks_like_a_file = image.startswith(("/", ".", "~")) or image.endswith(_FILES) or path.exists()
     is_file = looks_like_a_file or starter in ("charliecloud", "enroot")
-    if is_file and starter in ("docker", "kubernetes"):
-        raise ConfigError(f"CONT is {image}: {starter} takes an image's name, such as registry.example.org/bertbench:1")
+    if is_file and starter == "docker":
+        raise ConfigError(f"CONT is {image}: docker takes an image's name, such as registry.example.org/bertbench:1")
     if is_file:
         if not path.exists():
             raise ConfigError(

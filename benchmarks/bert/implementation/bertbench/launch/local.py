@@ -4,20 +4,23 @@ After a rank dies, not the same agent but a new one, with a new store, starts th
 attempt is left, and the exit codes of that attempt decide whether there is another.
 """
 
+import atexit
 import logging
 import os
 import re
 import shlex
+import shutil
 import signal
 import socket
 import sys
+import tempfile
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
 from typing import NamedTuple
 
 from mlperf_logging.mllog import constants
-from torch.distributed.elastic.multiprocessing import SignalException
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
@@ -83,11 +86,14 @@ def agent_of(system: System) -> elastic_launch:
     for name in logging.root.manager.loggerDict:
         if name.startswith("torch.distributed.elastic"):  # the callers report failures; each logger has its own level
             logging.getLogger(name).setLevel(logging.CRITICAL)
+    causes = tempfile.mkdtemp(prefix="bertbench-")  # where ranks write why they fail; torch would leave its own folder
+    atexit.register(shutil.rmtree, causes, ignore_errors=True)
     return elastic_launch(
         LaunchConfig(
             min_nodes=1,
             max_nodes=1,
             nproc_per_node=system.launch.ranks_per_node,
+            logs_specs=DefaultLogsSpecs(causes),
             run_id=uuid.uuid4().hex,
             rdzv_backend=loopback.BACKEND,
             rdzv_endpoint=f"127.0.0.1:{system.launch.port}",
@@ -259,10 +265,7 @@ def check_startable(system: System, elsewhere: str = "") -> None:
     nodes = system.hardware.number_of_nodes
     if nodes > 1:
         launch = f"bertbench launch {shlex.quote(system.argument)}"
-        elsewhere = elsewhere or (
-            f"start it with `{launch} --on slurm` or `{launch} --on kubernetes`; or by hand with the lines that "
-            "--dry-run prints"
-        )
+        elsewhere = elsewhere or f"start it with `{launch} --on slurm`, or by hand with the lines that --dry-run prints"
         raise ConfigError(f"{system.name} has {nodes} nodes, but this is one; {elsewhere}")
     try:
         hardware_differences(system.hardware)  # raises if GPUs are missing; each node warns about the rest later

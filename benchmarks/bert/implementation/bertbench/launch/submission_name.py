@@ -98,18 +98,13 @@ def name_of(system: System) -> str:
     if family.startswith("dgx"):
         family = family.upper()
     ending = "_open" if system.hardware.division == "open" else ""
-    return f"{family}_{shape_of(system)}{ending}"
-
-
-def shape_of(system: System) -> str:
-    """Return nodes, GPUs, samples per GPU and gradient step, and gradient steps, as in 8x8x48x1."""
-    numbers = (
+    shape = (
         system.hardware.number_of_nodes,
         system.launch.ranks_per_node,
         system.samples_per_pass,
         system.data.gradient_accumulation_steps,
     )
-    return "x".join(map(str, numbers))
+    return f"{family}_{'x'.join(map(str, shape))}{ending}"
 
 
 def _family(system_name: str) -> str:
@@ -143,6 +138,6 @@ def shipped_system(submission: SubmissionName) -> str:
     kind = "open system" if submission.open_division else "system"
     raise ConfigError(
         f"no {kind} of {submission.nodes} nodes with {submission.gpus} {submission.family} GPUs comes with the "
-        "project; `bertbench config list` lists those that do, `bertbench config scale` adapts one, `bertbench config "
-        f"init --nodes {submission.nodes} --gpus {submission.gpus}` writes another"
+        "project; `bertbench config list` lists those that do, `bertbench config init --nodes "
+        f"{submission.nodes} --gpus {submission.gpus}` writes another"
     )

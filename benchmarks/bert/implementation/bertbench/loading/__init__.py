@@ -1,1 +1,1 @@
-"""Make the batches of a step from a dataset: sampler, bins, batch, filler, loader, sample exchange, rank speeds."""
+"""Make the batches of a step from a dataset: sampler, bins, batch, filler, loader, sample exchange."""

@@ -8,7 +8,6 @@ Shapes: T tokens in the batch, S sequences, M masked tokens.
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
@@ -17,16 +16,13 @@ import torch
 from torch import Tensor
 
 from bertbench.common.errors import DataError
-from bertbench.config.sections import OnBadSample
-from bertbench.data.store.columns import Array, Columns, Index, Integers, entries_of, lengths_of, masked_of
+from bertbench.data.store.columns import Array, Columns, Integers, entries_of
 from bertbench.data.store.manifest import Manifest
-from bertbench.model.loss import IGNORED, Labels
+from bertbench.model.loss import Labels
 from bertbench.model.sequences import Sequences
 
 if TYPE_CHECKING:  # benches make batches without h5py
     from bertbench.data.store.dataset import Dataset, MappedSamples
-
-_WARNINGS = 5  # per rank; further samples are only counted
 
 
 @dataclass(frozen=True)
@@ -89,12 +85,12 @@ class Batch:
 def gather(samples: MappedSamples, ids: Integers, lengths: Integers, check: SampleCheck | None = None) -> Batch:
     """Read samples by id into a batch, longest first; `lengths` come from the index.
 
-    `check` checks them and may raise DataError.
+    With `check`, raises DataError for a damaged sample.
     """
     longest_first = ids[np.argsort(-lengths, kind="stable")]
     content = read_samples(samples, longest_first)
     if check is not None:
-        content = check.ensured(longest_first, content)
+        check.require_valid(longest_first, content)
     return batch_of(content)
 
 
@@ -182,74 +178,33 @@ def synthetic_of_lengths(lengths_S: Integers, vocab_size: int, generator: torch.
 
 
 class SampleCheck:
-    """Check the samples of a dataset that one rank reads."""
+    """Check the samples of a dataset as they are read."""
 
-    def __init__(self, dataset: Dataset, vocab_size: int, on_bad: OnBadSample = "fail", rank: int = 0) -> None:
+    def __init__(self, dataset: Dataset, vocab_size: int) -> None:
         self._dataset = dataset
         self._entries_N = np.asarray(dataset.entries_N)  # the same memory without memmap's cost on every access
         self._vocab_size = vocab_size
-        self._on_bad = on_bad
-        self._rank = rank
-        self.skipped = 0
-        """Samples left out so far."""
 
     @classmethod
-    def of(cls, dataset: Dataset, on_bad: OnBadSample = "fail", rank: int = 0) -> Self:
+    def of(cls, dataset: Dataset) -> Self:
         """Return a check against the vocabulary of the dataset's manifest."""
-        return cls(dataset, Manifest.read(dataset.folder).tokenizer.vocab_size, on_bad, rank)
+        return cls(dataset, Manifest.read(dataset.folder).tokenizer.vocab_size)
 
-    def ensured(self, ids: Integers, content: Columns) -> Columns:
-        """Return the samples of these ids as they were read, if they are valid.
-
-        Otherwise raise DataError that names the shard and the sample. With `skip`, replace each bad sample instead by
-        one of the same size with ignored labels, which takes the same time and has no weight in the loss.
-        """
-        entries = self._entries_N[ids]
-        if not self._problem(content, entries):
-            return content
-        samples = []
-        for row, number in enumerate(ids.tolist()):
-            sample = content.take(np.array([row]))
-            entry = entries[row : row + 1]
-            if problem := self._problem(sample, entry):
-                self._leave_out(number, problem)
-                sample = _weightless(entry)
-            samples.append(sample)
-        return Columns.joined(samples)
-
-    def _problem(self, content: Columns, entries: Index) -> str | None:
-        if (entries_of(content.lengths, content.masked) != entries).any():
-            return "a length or masked count that differs from the index"
+    def require_valid(self, ids: Integers, content: Columns) -> None:
+        """Raise DataError, which names the shard and the sample, unless the samples read for these ids are valid."""
+        differs_S = entries_of(content.lengths, content.masked) != self._entries_N[ids]
+        if differs_S.any():
+            raise self._damaged(int(ids[differs_S.argmax()]), "a length or masked count that differs from the index")
         invalid = content.problem(self._vocab_size)
-        return None if invalid is None else invalid.fault
+        if invalid is not None:
+            raise self._damaged(int(ids[invalid.number]), invalid.fault)
 
-    def _leave_out(self, sample: int, problem: str) -> None:
-        """Raise DataError for a bad sample, or print a warning and count it."""
+    def _damaged(self, sample: int, fault: str) -> DataError:
         folder = self._dataset.folder
         samples = self._dataset.map_samples()
         shard = int(samples.shards_of(np.array(sample)))
         path = folder / self._dataset.name / self._dataset.split.shards[shard].name
-        text = f"{path}: sample {sample - samples.first_ids[shard]}: found {problem}"
-        if self._on_bad == "fail":
-            raise DataError(
-                f"{text}; see `bertbench data verify {folder}` and prepare the data again, or leave such samples out "
-                "with --on-bad-sample skip"
-            )
-        self.skipped += 1
-        if self.skipped <= _WARNINGS:
-            print(f"warning: rank {self._rank}: {text}; left out and counted", file=sys.stderr, flush=True)
-
-
-def _weightless(entry: Index) -> Columns:
-    """Return a sample without labels, of the size that an index entry gives."""
-    length = lengths_of(entry).item()
-    masked = masked_of(entry).item()
-    return Columns(
-        lengths=np.array([length]),
-        masked=np.array([masked]),
-        input_ids=np.zeros(length, np.int16),
-        segment_ids=np.zeros(length, np.int8),
-        masked_lm_positions=np.zeros(masked, np.int16),
-        masked_lm_ids=np.full(masked, IGNORED, np.int16),
-        next_sentence_labels=np.full(1, IGNORED, np.int8),
-    )
+        return DataError(
+            f"{path}: sample {sample - samples.first_ids[shard]}: found {fault}; see `bertbench data verify {folder}` "
+            "and prepare the data again"
+        )

@@ -43,11 +43,7 @@ class LoadedStep(NamedTuple):
     parts: list[LoadedPart]
     load_efficiency: float
     """The mean load of a rank divided by the largest, by the cost model: the share of the step in which the average
-    rank works. If ranks differ in speed, the load is their work in seconds."""
-    skipped: int = 0
-    """Number of samples that were left out because they are damaged."""
-    load: float = 0.0
-    """Cost of this rank's samples, by the cost model."""
+    rank works."""
     wait_ms: float = 0.0
     """How long the step waited for its samples."""
     counts: BatchCounts | None = None
@@ -75,7 +71,6 @@ class Loader:
         rank: int,
         device: torch.device,
         exchange: "SampleExchange | None" = None,
-        check: SampleCheck | None = None,
         fill: Fill = unfilled,
         startup: Startup | None = None,
     ) -> None:
@@ -84,7 +79,7 @@ class Loader:
         self._rank = rank
         self._device = device
         self._exchange = exchange
-        self._check = check or SampleCheck.of(sampler.dataset)
+        self._check = SampleCheck.of(sampler.dataset)
         self._fill = fill
         self._startup = startup or Startup()
         self._copy_stream = torch.cuda.Stream(device) if device.type == "cuda" else None
@@ -109,7 +104,6 @@ class Loader:
             self._startup.mark("plan")
             self._open_shards(planned)
             self._startup.mark("shards")
-        skipped_before = self._check.skipped
         if self._exchange is None:
             batches = self._read_own(planned.parts)
         else:
@@ -119,9 +113,7 @@ class Loader:
         parts_and_batches = zip(planned.parts, on_device, strict=True)
         return LoadedStep(
             parts=[LoadedPart(part, batch) for part, batch in parts_and_batches],
-            load_efficiency=planned.efficiency,
-            skipped=self._check.skipped - skipped_before,
-            load=planned.load,
+            load_efficiency=planned.load_efficiency,
             counts=planned.counts,
         )
 
@@ -146,7 +138,8 @@ class Loader:
     def _read_exchanged(self, planned: RankStep, exchange: "SampleExchange") -> list[Batch]:
         """Read the samples that this rank has drawn, and gather the samples assigned to it from its group."""
         drawn_ids = planned.plan.drawn.of(self._rank)
-        drawn = self._check.ensured(drawn_ids, read_samples(self._samples, drawn_ids))
+        drawn = read_samples(self._samples, drawn_ids)
+        self._check.require_valid(drawn_ids, drawn)
         ids, content = exchange.gathered(planned.plan, drawn)
         row_by_id = np.argsort(ids)
         batches = []

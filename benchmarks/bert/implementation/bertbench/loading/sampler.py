@@ -9,8 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from bertbench.balance.plan import Planner, StepPlan
-from bertbench.balance.speeds import Speeds
+from bertbench.balance.plan import Planner, StepPlan, efficiency
 from bertbench.config import System
 from bertbench.data.store.columns import Index, Integers
 from bertbench.data.store.dataset import Dataset
@@ -42,10 +41,8 @@ class RankStep:
     """The samples of all ranks."""
     parts: list[Part]
     """This rank's samples."""
-    load: float
-    """Cost of this rank's samples, by the cost model."""
-    efficiency: float
-    """The share of the step in which the ranks work: see `Planner.efficiency`."""
+    load_efficiency: float
+    """The mean load of a rank divided by the largest, by the cost model: see `balance.plan.efficiency`."""
     counts: BatchCounts
     """Tokens of all ranks' samples, for the model's operations."""
     sizes: list[Bin] | None = None
@@ -64,9 +61,8 @@ class Sampler:
     def step(self, step: int, rank: int) -> RankStep:
         """Return rank `rank`'s share of a step; steps count from 0."""
         plan = self.planner.plan(step)
-        loads_R = self.planner.loads(plan)
-        efficiency = self.planner.efficiency(loads_R, step)
-        return RankStep(plan, self.share(plan, rank), float(loads_R[rank]), efficiency, self._counts(plan))
+        load_efficiency = efficiency(self.planner.loads(plan))
+        return RankStep(plan, self.share(plan, rank), load_efficiency, self._counts(plan))
 
     def _counts(self, plan: StepPlan) -> BatchCounts:
         ids_S = plan.assigned.ids_S
@@ -99,25 +95,8 @@ class Sampler:
         return np.array_split(ids, min(self.parts, len(ids)))
 
 
-def make_speeds(system: System) -> Speeds | None:
-    """Return the ranks' speeds as the system file gives them; with `auto`, they are equal until they are measured.
-
-    Returns None if all ranks count as equal.
-    """
-    match system.launch.rank_speeds:
-        case None:
-            return None
-        case "auto":
-            return Speeds((1.0,) * system.world_size)
-        case speeds_R:
-            return Speeds(speeds_R)
-
-
-def make_planner(system: System, entries_N: Index, seed: int, speeds: Speeds | None = None) -> Planner:
-    """Return the planner that assigns samples to data-parallel ranks; `speeds` defaults to the system's list."""
-    speeds = speeds or make_speeds(system)
+def make_planner(system: System, entries_N: Index, seed: int) -> Planner:
+    """Return the planner that assigns samples to data-parallel ranks."""
     # configuration refuses methods that use nodes if ranks share the model
     nodes = system.hardware.number_of_nodes if system.layout.data == system.world_size else 1
-    return Planner(
-        entries_N, system.balance, system.global_batch_size, seed, nodes, system.layout.data // nodes, speeds
-    )
+    return Planner(entries_N, system.balance, system.global_batch_size, seed, nodes, system.layout.data // nodes)

@@ -1,1 +1,1 @@
-"""Describe this machine: processor, GPUs, meters and versions, and its fastest arithmetic."""
+"""Describe this machine: processor, GPUs, energy counters and versions, and its fastest arithmetic."""

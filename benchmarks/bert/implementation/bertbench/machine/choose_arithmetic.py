@@ -92,11 +92,11 @@ class Arithmetic:
             precision=record["precision"],
             products=tuple(products),
             source=source,
-            compile=record.get("compile"),
-            impl=record.get("impl"),
-            residual=record.get("residual"),
-            checked=tuple(record.get("checked", ())),
-            refused=tuple(record.get("refused", ())),
+            compile=record["compile"],
+            impl=record["impl"],
+            residual=record["residual"],
+            checked=tuple(record["checked"]),
+            refused=tuple(record["refused"]),
         )
 
 

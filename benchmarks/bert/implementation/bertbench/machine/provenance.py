@@ -10,6 +10,7 @@ from pathlib import Path
 import pynvml
 import torch
 
+from bertbench.common.children import dying_with_us
 from bertbench.common.paths import REPOSITORY
 from bertbench.distributed.cores import available_cores
 from bertbench.machine.gpus import ask_driver, nvidia_gpus
@@ -64,6 +65,7 @@ def _git(*arguments: str) -> str | None:
         answer = subprocess.run(
             ["git", "-C", REPOSITORY, *arguments],
             capture_output=True, text=True, check=True, timeout=20, env=here_only,
+            preexec_fn=dying_with_us(),
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError):  # no git, or no repository: an unpacked archive
         return None

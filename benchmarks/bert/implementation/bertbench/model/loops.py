@@ -7,12 +7,14 @@ compiler, torch's operations compute the same in more passes over memory.
 Shapes: R tokens, D features; R2 means two numbers for each token.
 """
 
+import atexit
 import ctypes
 import hashlib
 import math
 import os
 import platform
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -30,6 +32,7 @@ from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.nn import functional
 
 from bertbench.common.atomic import new_file
+from bertbench.common.children import dying_with_us
 from bertbench.common.paths import cache_folder
 from bertbench.common.turns import one_at_a_time
 
@@ -81,7 +84,9 @@ def _cache() -> Path:
     if os.access(folder, os.W_OK):
         return folder
     print(f"{folder} can't be written, so each process compiles for itself; set XDG_CACHE_HOME", file=sys.stderr)
-    return Path(tempfile.mkdtemp(prefix="bertbench-loops-"))
+    own_folder = tempfile.mkdtemp(prefix="bertbench-loops-")
+    atexit.register(shutil.rmtree, own_folder, ignore_errors=True)
+    return Path(own_folder)
 
 
 def _compile(compiler: list[str], compiled: Path) -> None:
@@ -106,7 +111,10 @@ def _is_sound(functions: ctypes.CDLL) -> bool:
 
 
 def _output(command: list[str]) -> bytes:
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
+    done = subprocess.run(
+        command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, preexec_fn=dying_with_us()
+    )
+    return done.stdout
 
 
 def described() -> str:

@@ -1,4 +1,4 @@
-"""Run Adam and LAMB in a handful of multi-tensor calls a step, or in a few fused passes over each tensor.
+"""Run Adam and LAMB in a handful of multi-tensor calls a step, or by torch's fused Adam on cache-sized blocks.
 
 LAMB is Adam with decoupled weight decay whose update is rescaled per tensor, so one class does both.
 Sources: Kingma and Ba 2015; Loshchilov and Hutter 2019 (AdamW); You et al. 2020 (LAMB); NVIDIA apex FusedLAMB for
@@ -93,7 +93,7 @@ class MultiTensorAdam:
         self.steps: Scalar = 0
         """Steps taken; if steps may be skipped, a float64 tensor on the device."""
         self.matrix_step = matrix_step
-        """May be replaced between steps, so that a benchmark can compare steps on the same moments."""
+        """May be replaced between steps, to compare steps on the same moments."""
         if vector_step is None and options.trust_ratio:
             vector_step = foreach_step
         self._vector_step = vector_step

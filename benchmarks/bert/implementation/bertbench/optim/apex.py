@@ -1,9 +1,9 @@
-"""Wrap NVIDIA apex's FusedLAMB and FusedAdam in our optimizer interface. They need CUDA.
+"""Wrap NVIDIA apex's FusedLAMB in our optimizer interface. It needs CUDA.
 
 NVIDIA's PyTorch containers include apex. The package that pip installs as `apex` is another project.
 
-apex's optimizers store moments as torch's do (`exp_avg`, `exp_avg_sq`) and count steps in each group (`step`). They
-create moments only for parameters without any. So they keep the moments that we set before the first step, and a
+FusedLAMB stores moments as torch's optimizers do (`exp_avg`, `exp_avg_sq`) and counts steps in each group (`step`). It
+creates moments only for parameters without any. So it keeps the moments that we set before the first step, and a
 snapshot holds them under the same names as MultiTensorAdam's.
 """
 
@@ -22,8 +22,8 @@ _NO_CLIP = 1e30  # FusedLAMB always clips; our gradient is already clipped
 _FIRST, _SECOND = "exp_avg", "exp_avg_sq"
 
 
-class ApexAdam:
-    """apex's FusedAdam or FusedLAMB, according to `options.name`: MultiTensorAdam's formulas in apex's kernels.
+class ApexLamb:
+    """apex's FusedLAMB: MultiTensorAdam's formulas for LAMB in apex's kernels.
 
     Raises ConfigError if NVIDIA's apex is not installed.
     """
@@ -35,8 +35,7 @@ class ApexAdam:
         fused: Mapping[Tensor, int],
     ) -> None:
         try:
-            optimizers = importlib.import_module("apex.optimizers")
-            self._class = optimizers.FusedLAMB if options.trust_ratio else optimizers.FusedAdam
+            self._class = importlib.import_module("apex.optimizers").FusedLAMB
         except (ImportError, AttributeError) as error:
             raise ConfigError(
                 f"optimizer.impl apex: NVIDIA's apex isn't installed ({error}); run in NVIDIA's PyTorch container "
@@ -47,9 +46,11 @@ class ApexAdam:
         # apex accepts only parameters, so make one of each logical tensor, on the same memory
         self._matrix_parameters = [nn.Parameter(weight) for weight in self._tensors[0].weights]
         self._vector_parameters = [nn.Parameter(weight) for weight in self._tensors[1].weights]
-        self._settings = {"betas": (options.beta1, options.beta2), "eps": options.epsilon}
-        if options.trust_ratio:
-            self._settings["max_grad_norm"] = _NO_CLIP
+        self._settings = {
+            "betas": (options.beta1, options.beta2),
+            "eps": options.epsilon,
+            "max_grad_norm": _NO_CLIP,
+        }
         self._weight_decay = options.weight_decay
         self.reset()
 

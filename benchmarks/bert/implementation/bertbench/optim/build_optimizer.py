@@ -6,7 +6,7 @@ from functools import partial
 from types import ModuleType
 
 import torch
-from torch import Tensor, distributed, nn
+from torch import Tensor, nn
 
 from bertbench.common.errors import ConfigError
 from bertbench.config.optimizer import Implementation, OptimizerSettings
@@ -18,8 +18,6 @@ from bertbench.model.rounded_weights import RoundedWeights
 from bertbench.optim.adam import MultiTensorAdam, blocks_step, foreach_step, native_adam_step
 from bertbench.optim.interface import Optimizer, StepFunction
 
-# Above this size, fusing saves seconds every hundred steps. Below it, fusing wouldn't repay its 10 s of compiling.
-_FUSED_FROM = 20_000_000
 # Blocks need ten calls for each tensor. For the demo's 0.4 million parameters a step takes 2.4 ms by blocks, and 1.9 ms
 # by multi-tensor operations.
 _BLOCKS_FROM = 2_000_000
@@ -37,8 +35,7 @@ def build_optimizer(
 
     With `buckets`, the optimizer updates this rank's slices of them. Muon computes its products in `product`. If the
     optimizer `handles_halves`, it writes the 16-bit copies in `rounded` and reads 16-bit gradients from `summed`; both
-    are by parameter. Collective: all ranks choose the same arithmetic. Raises ConfigError if `options.impl` isn't
-    installed.
+    are by parameter. Collective for Muon. Raises ConfigError if `options.impl` isn't installed.
     """
     suffix = ", on this rank's slice of each bucket; the next forward pass gathers the weights" if buckets else ""
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -49,9 +46,9 @@ def build_optimizer(
         muon, text = build_muon(model, options, tensor_factory(buckets), buckets, product)
         return muon, text + suffix
     if options.impl == "apex":
-        from bertbench.optim.apex import ApexAdam  # noqa: PLC0415
+        from bertbench.optim.apex import ApexLamb  # noqa: PLC0415
 
-        return ApexAdam(parameters, options, fused), "NVIDIA apex's fused kernels"
+        return ApexLamb(parameters, options, fused), "NVIDIA apex's fused kernels"
     step, vector_step, text = _choose_steps(parameters, options, buckets)
     whole_norms = None
     if buckets is not None and options.trust_ratio:
@@ -96,14 +93,11 @@ def _choose_steps(
     if not options.trust_ratio:
         return native_adam_step, None, "torch's fused Adam"
     elements = sum(parameter.numel() for parameter in parameters)
-    device = parameters[0].device
     if buckets is not None:
-        step, text = plain_lamb(elements // buckets.slices, device)
-    elif elements >= _FUSED_FROM:
-        step, text = _fused_lamb(elements, device)
-    else:
-        step, text = plain_lamb(elements, device)
-    return step, None, text
+        elements //= buckets.slices
+    if parameters[0].device.type == "cpu" and elements >= _BLOCKS_FROM:
+        return blocks_step, None, "torch's fused Adam on cache-sized blocks"
+    return foreach_step, None, "torch's multi-tensor operations"
 
 
 def build_norm(
@@ -132,28 +126,3 @@ def _triton() -> ModuleType:
             f"optimizer.impl triton: Triton isn't installed ({error}); install bertbench[kernels], or set "
             "optimizer.impl to torch"
         ) from error
-
-
-def _fused_lamb(elements: int, device: torch.device) -> tuple[StepFunction, str]:
-    """Return LAMB's step for weights with `elements` elements, fused if every rank has a compiler. Collective."""
-    from bertbench.model.compiled import compiler_obstacle  # noqa: PLC0415
-    from bertbench.optim.fused import FusedStep  # noqa: PLC0415
-
-    reason = compiler_obstacle(device)
-    all_compile = torch.tensor(reason is None, dtype=torch.int32, device=device)
-    # if ranks computed differently, the replicas' weights would diverge
-    distributed.all_reduce(all_compile, distributed.ReduceOp.MIN)
-    if all_compile:
-        return FusedStep(device), "passes fused by torch.compile"
-    step, text = plain_lamb(elements, device)
-    return step, f"{text}, slower than fused passes ({reason or 'another rank has no compiler'})"
-
-
-def plain_lamb(elements: int, device: torch.device) -> tuple[StepFunction, str]:
-    """Return LAMB's step without a compiler, and a text that describes its arithmetic.
-
-    `elements` is the number of elements in the weights that a rank updates.
-    """
-    if device.type == "cpu" and elements >= _BLOCKS_FROM:
-        return blocks_step, "torch's fused Adam on cache-sized blocks"
-    return foreach_step, "torch's multi-tensor operations"

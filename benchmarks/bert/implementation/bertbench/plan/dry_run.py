@@ -2,7 +2,6 @@
 
 import math
 import shlex
-from contextlib import suppress
 from typing import NamedTuple
 
 from bertbench.checkpoint.start import check_weights
@@ -13,8 +12,8 @@ from bertbench.config.layout import vocabulary_rows
 from bertbench.data.store.dataset import Dataset
 from bertbench.loading.inputs import missing_inputs, open_data, open_split
 from bertbench.plan.counted_rank import CountedRank, count_rank
+from bertbench.plan.estimate import Estimate, estimate_run, trains_bert_large
 from bertbench.plan.first_steps import FirstSteps, first_steps
-from bertbench.plan.forecast import RunForecast, forecast_run
 from bertbench.plan.memory import capacity_gb, memory_gb
 from bertbench.plan.parallel_theory import sent_bytes
 from bertbench.plan.step_load import load_of
@@ -35,14 +34,19 @@ class DryRun(NamedTuple):
     """Bytes that the rank sends in a step, by dimension of the layout, if all its parts have the largest size."""
     evaluation_steps: list[int]
     """The steps after which the run evaluates, up to its limit of steps."""
-    forecast: RunForecast | None
-    """None for CPUs and for models other than BERT-Large, for which nothing is calibrated."""
+    estimate: Estimate | None
+    """None for models other than BERT-Large, which all published results train."""
     problems: list[str]
 
     @property
     def memory_gb_per_gpu(self) -> float:
         """Return the most GB in use at a time, during a backward pass."""
         return sum(self.memory_gb.values())
+
+    @property
+    def expected_minutes(self) -> float | None:
+        """Return the time to train after published results; None if there are none for this model and accelerator."""
+        return None if self.estimate is None else self.estimate.minutes
 
     @property
     def layers(self) -> int:
@@ -87,9 +91,7 @@ def dry_run(system: System, rank: int) -> DryRun:
     else:
         memory = memory_gb(system, steps.largest_part) | {"optimizer": counted.optimizer_bytes / _GB}
         sent_tokens = sent_masked = 0  # ranks that hold the whole model send only gradients
-    forecast = None
-    with suppress(ConfigError):  # there are forecasts only for BERT-Large on GPUs of a known kind
-        forecast = forecast_run(system)
+    estimate = estimate_run(system) if trains_bert_large(system) else None
     return DryRun(
         system=system,
         rank=rank,
@@ -98,8 +100,8 @@ def dry_run(system: System, rank: int) -> DryRun:
         memory_gb=memory,
         sent_bytes=sent_bytes(system, system.layout.coordinate(rank), sent_tokens, sent_masked),
         evaluation_steps=[stop for _, stop in system.blocks()],
-        forecast=forecast,
-        problems=problems + steps.problems + _too_large(system, memory) + _too_long(system, forecast),
+        estimate=estimate,
+        problems=problems + steps.problems + _too_large(system, memory) + _too_long(system, estimate),
     )
 
 
@@ -136,21 +138,21 @@ def _too_large(system: System, memory: dict[str, float]) -> list[str]:
     ]
 
 
-def _too_long(system: System, forecast: RunForecast | None) -> list[str]:
+def _too_long(system: System, estimate: Estimate | None) -> list[str]:
     """Return a message for each of the system's limits that would end a run of the expected length."""
-    if forecast is None:
+    if estimate is None:
         return []
     problems = []
     granted_minutes = system.launch.walltime_minutes
-    if forecast.minutes > granted_minutes:
+    if estimate.minutes is not None and estimate.minutes > granted_minutes:
         problems.append(
-            f"a run is expected to take {forecast.minutes:.0f} minutes, but launch.walltime_minutes is "
+            f"a run is expected to take {estimate.minutes:.0f} minutes, but launch.walltime_minutes is "
             f"{granted_minutes}; raise it"
         )
     most_samples = system.max_steps * system.global_batch_size
-    if most_samples < forecast.samples.number:
+    if most_samples < estimate.samples.number:
         problems.append(
-            f"the run stops after {most_samples:,} samples, but is expected to need {forecast.samples.number:,.0f} to "
+            f"the run stops after {most_samples:,} samples, but is expected to need {estimate.samples.number:,.0f} to "
             "reach the target; raise schedule.max_steps and evaluation.max_samples"
         )
     return problems

@@ -53,7 +53,7 @@ def dry_run_json(plan: DryRun) -> dict[str, Any]:
         "learning_rate_by_step": system.learning_rate.rates_by_step(system.schedule.max_steps),
         "evaluation_interval_samples": system.evaluation_interval,
         "evaluation_steps": plan.evaluation_steps,
-        "expected_minutes": None if plan.forecast is None else round(plan.forecast.minutes, 3),
+        "expected_minutes": None if plan.expected_minutes is None else round(plan.expected_minutes, 3),
         "problems": plan.problems,
     }  # fmt: skip
 
@@ -83,11 +83,11 @@ def dry_run_lines(plan: DryRun) -> list[str]:
         f"rate        {_rates(system)}",
         f"evaluation  every {system.evaluation_interval:,} samples: after steps {evaluations}",
     ]
-    if plan.forecast is None:
-        lines.append("walltime    no forecast: forecasts are calibrated for BERT-Large on A100, H100 and H200 only")
+    if plan.expected_minutes is None:
+        lines.append("walltime    no estimate: no published result has this model on these accelerators")
     else:
         lines.append(
-            f"walltime    {plan.forecast.range} expected for {plan.forecast.samples.number:,.0f} samples; "
+            f"walltime    about {plan.expected_minutes:.3g} min expected, after published results; "
             f"launch.walltime_minutes is {system.launch.walltime_minutes}"
         )
     return [*lines, *(f"problem     {problem}" for problem in plan.problems or ["none found"])]

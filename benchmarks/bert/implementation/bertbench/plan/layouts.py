@@ -1,4 +1,7 @@
-"""List every layout that a system's GPUs allow, with the fullest GPU's memory and a step's time, and name the best."""
+"""List every layout that a system's GPUs allow, with the fullest GPU's memory and the least time of a step.
+
+The times are lower bounds at the data sheets' rates (layout_time.py): they compare layouts, and predict no time.
+"""
 
 from collections.abc import Iterator
 from itertools import product
@@ -9,23 +12,20 @@ from bertbench.common.section import Section
 from bertbench.config import System
 from bertbench.config.layout import Layout, Parallel, bubble_share
 from bertbench.config.layout_rules import layout_fits
-from bertbench.plan.layout_time import StepSeconds, step_seconds, utilisation
+from bertbench.plan.layout_time import StepSeconds, step_seconds
 from bertbench.plan.memory import capacity_gb, needed_gb
-from bertbench.plan.step_time import gpu_of
 
 _OFF_AND_ON = (False, True)
 _VIRTUAL_STAGES = (1, 2, 4)
 
 
 class Outlook(NamedTuple):
-    """The memory and time that one layout would need."""
+    """The memory and the least time that one layout would need."""
 
     system: System
     memory_gb_per_gpu: float
     """GB (10^9 bytes) on the fullest GPU."""
     seconds: StepSeconds
-    utilisation: float
-    """Model FLOP utilisation."""
 
     @property
     def bubble(self) -> float:
@@ -42,13 +42,11 @@ class Outlook(NamedTuple):
 def outlooks(system: System) -> list[Outlook]:
     """Return the fastest layout that fits, for each pair of tensor and pipeline sizes and full sharding; best first.
 
-    If none fits, take the one that needs the least memory. Raises ConfigError if the GPUs are of no calibrated kind.
+    If none fits, take the one that needs the least memory. Raises ConfigError if the GPUs' rates aren't known.
     """
     best: dict[tuple[Layout, bool], Outlook] = {}
-    gpu = gpu_of(system)
     for candidate in candidates(system):
-        seconds = step_seconds(candidate, gpu)
-        outlook = Outlook(candidate, needed_gb(candidate), seconds, utilisation(candidate, gpu, seconds.total))
+        outlook = Outlook(candidate, needed_gb(candidate), step_seconds(candidate))
         sizes = candidate.layout._replace(virtual_stages=1, sequence=False)
         key = sizes, candidate.parallel.fully_shard
         if key not in best or _rank(outlook) < _rank(best[key]):
@@ -69,9 +67,7 @@ def candidates(system: System) -> Iterator[System]:
     """
     for_split_models: dict[str, Section] = {
         "clip": system.clip.model_copy(update={"mode": "after"}),
-        "communication": system.communication.model_copy(
-            update={"compression": "none", "hierarchical": False, "bucket_mb": None}
-        ),
+        "communication": system.communication.model_copy(update={"compression": "none", "bucket_mb": None}),
         "optimizer": system.optimizer.model_copy(update={"sharded": False}),
     }
     data = system.data.model_copy(update={"global_batch_size": system.global_batch_size, "local_batch": None})
@@ -127,17 +123,16 @@ def _as_json(outlook: Outlook) -> JsonObject:
         "fully_shard": parallel.fully_shard,
         "memory_gb_per_gpu": round(outlook.memory_gb_per_gpu, 2),
         "fits": outlook.fits,
-        "step_ms": round(1e3 * outlook.seconds.total, 2),
-        "seconds": {part: round(value, 5) for part, value in vars(outlook.seconds).items()},
+        "least_step_ms": round(1e3 * outlook.seconds.total, 2),
+        "least_seconds": {part: round(value, 5) for part, value in vars(outlook.seconds).items()},
         "bubble": round(outlook.bubble, 4),
-        "model_flop_utilisation": round(outlook.utilisation, 4),
     }
 
 
 def _table(ranked: list[Outlook]) -> list[str]:
     table = [
-        f"{'data':>6}{'tensor':>8}{'pipeline':>10}{'virtual':>9}{'parts':>7}  {'':<22}{'GB per GPU':>10}{'step ms':>10}"
-        f"{'MFU':>8}{'bubble':>9}"
+        f"{'data':>6}{'tensor':>8}{'pipeline':>10}{'virtual':>9}{'parts':>7}  {'':<22}{'GB per GPU':>10}"
+        f"{'least ms':>10}{'bubble':>9}"
     ]
     for outlook in ranked:
         layout, seconds = outlook.system.layout, outlook.seconds
@@ -146,7 +141,7 @@ def _table(ranked: list[Outlook]) -> list[str]:
         table.append(
             f"{layout.data:>6}{layout.tensor:>8}{layout.pipeline:>10}{layout.virtual_stages:>9}"
             f"{outlook.system.parts:>7}  {', '.join(marks):<22}{outlook.memory_gb_per_gpu:>10.1f}"
-            f"{1e3 * seconds.total:>10.1f}{outlook.utilisation:>8.1%}{outlook.bubble:>9.1%}"
+            f"{1e3 * seconds.total:>10.1f}{outlook.bubble:>9.1%}"
             f"{'' if outlook.fits else '  too large'}"
         )
     return table

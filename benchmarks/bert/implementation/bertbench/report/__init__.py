@@ -1,1 +1,1 @@
-"""Show running and finished runs to people, as tables, charts and comparisons in terminals, HTML pages and trackers."""
+"""Show running and finished runs: tables, comparisons, a page with curves, and copies in trackers."""

@@ -1,4 +1,4 @@
-"""Compare two runs, or two sets of runs: their settings, curves and time to the target.
+"""Compare two runs, or two sets of runs: their settings and their time to the target.
 
 A ratio is a ratio of geometric means, with a 95 % interval by Welch's t on the logarithms. If the interval doesn't
 contain 1, there is a significant difference. Runs that missed the target, or that the judge fails, are counted but left
@@ -6,16 +6,13 @@ out of every measure. Means are over all runs that reached the target, as in `be
 """
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from statistics import mean, variance
 
 from bertbench.report.scores import RUNS, mlperf_score
 from bertbench.run_files.flop_rates import flops_of
-from bertbench.run_files.json_files import Points, metric_curve, thinned
 from bertbench.run_files.log_spans import evaluation_s, startup_s
 from bertbench.run_files.run_settings import (
     Runs,
@@ -27,7 +24,7 @@ from bertbench.run_files.run_settings import (
     stated_settings,
     value_text,
 )
-from bertbench.run_files.sample_counts import accuracy_curve, sample_counts, samples_per_s, samples_to_end
+from bertbench.run_files.sample_counts import samples_per_s, samples_to_end
 from bertbench.run_files.verdicts import Verdicts, finding_text, verdicts_on
 from compliance.read.run import RunFacts
 
@@ -102,12 +99,6 @@ class Side:
     score_s: float | None
     failed: dict[str, list[str]]
     """Why the judge fails runs that ended with success, by log."""
-    accuracy: Points
-    """The mean accuracy of the runs, by training samples."""
-    accuracy_by_time: Points
-    """The same, by mean seconds from run_start."""
-    loss: Points
-    """The mean loss of the runs, by step."""
 
 
 @dataclass(frozen=True)
@@ -165,9 +156,6 @@ def _positive(value_of: Callable[[Path, RunFacts], float | None], runs: Runs) ->
 
 
 def _side(path: Path, runs: Runs, verdicts: Verdicts) -> Side:
-    accuracy = mean_curve([accuracy_curve(facts) for _, facts in runs])
-    seconds = mean_curve([_evaluation_times(facts) for _, facts in runs])
-    accuracy_at = dict(accuracy)
     results = [(log, facts) for log, facts in runs if facts.not_a_result is None]
     times = [facts.time_to_train_s if reached_target(log, facts, verdicts[log]) else None for log, facts in results]
     failed = {}
@@ -181,36 +169,12 @@ def _side(path: Path, runs: Runs, verdicts: Verdicts) -> Side:
         reached_not_passed=sum(reached_not_passed(log, facts, verdicts[log]) for log, facts in runs),
         score_s=mlperf_score(times) if len(times) == RUNS else None,
         failed=failed,
-        accuracy=accuracy,
-        accuracy_by_time=[(time_s, accuracy_at[samples]) for samples, time_s in seconds],
-        loss=loss_curve(runs),
     )
-
-
-def _evaluation_times(facts: RunFacts) -> Points:
-    """Return (training samples, seconds from run_start) for each evaluation whose samples are known."""
-    if facts.started_ms is None:
-        return []
-    evaluations = sample_counts(facts).evaluations
-    return [(e.samples, (e.time_ms - facts.started_ms) / 1e3) for e in evaluations if e.samples is not None]
 
 
 def measured(name: str, a: Sequence[float], b: Sequence[float]) -> Measure:
     """Return a measure, given its values on both sides, which must all be positive."""
     return Measure(name, _estimate(a), _estimate(b), _ratio(a, b))
-
-
-def mean_curve(curves: Sequence[Points]) -> Points:
-    """Return the mean of several curves at each common x; beyond the end of a curve, the mean of the others."""
-    values_at: dict[float, list[float]] = defaultdict(list)
-    for x, y in chain.from_iterable(curves):
-        values_at[x].append(y)
-    return [(x, mean(values)) for x, values in sorted(values_at.items())]
-
-
-def loss_curve(runs: Runs) -> Points:
-    """Return the mean loss of the runs, by step."""
-    return thinned(mean_curve([metric_curve(log, "loss") for log, _ in runs]))
 
 
 def _conclusion(time: Measure) -> str:

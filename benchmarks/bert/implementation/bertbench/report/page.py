@@ -1,71 +1,51 @@
-"""Make report pages. Each is one file, without scripts or external resources, in the reader's light or dark mode.
+"""Make report pages. Each is one file, without scripts or external resources.
 
-A page is `page(title, section(heading, part, ...), ...)`. Parts are HTML: `paragraph`, `html_table`, and `panels` of
-charts from `bertbench.report.charts`. Every function escapes its text, except arguments that are documented as HTML.
+A page is `page(title, section(heading, part, ...), ...)`. Parts are HTML: `paragraph`, `html_table`, `legend`, and
+`panels` of figures. Every function escapes its text, except arguments that are documented as HTML or SVG.
 """
 
 import re
+from base64 import b64encode
 from collections.abc import Sequence
 
 from bertbench.common.markup import escape
-
-_LIGHT = (
-    "#1b6ca8", "#d9480f", "#2b8a3e", "#9c36b5", "#b08900", "#0b7285", "#c2255c", "#5f6770", "#7a4a21", "#4338ca",
-)  # fmt: skip
-_DARK = (
-    "#6cb6f5", "#ff9561", "#74d089", "#dc8df0", "#e6c34a", "#5fd0e3", "#ff8ab1", "#aeb6bf", "#c9a27e", "#a5a0ff",
-)  # fmt: skip
+from bertbench.report.figures import Look
 
 _LONGEST_VALUE = 40  # characters; a longer cell is a text
 _CODE = re.compile(r"`([^`]+)`")
 
 # Browsers refuse anything outside the file itself, so text from a log can neither load nor run anything.
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 _STYLE = """
-:root { color-scheme: light dark; --paper: #fff; --ink: #1b1f24; --soft: #5a636e; --rule: #d8dee4; --panel: #f6f8fa;
-  --shade: rgb(0 0 0 / .3);
-  --bad: #b3261e; --good: #1a7f37; LIGHT }
-@media (prefers-color-scheme: dark) {
-  :root { --paper: #14171b; --ink: #e6e9ec; --soft: #a3acb6; --rule: #363d45; --panel: #1c2127;
-    --shade: rgb(255 255 255 / .35);
-    --bad: #ff8a80; --good: #6fd58a; DARK }
-}
 * { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 72rem; padding: 1rem; background: var(--paper); color: var(--ink);
+body { margin: 0 auto; max-width: 84rem; padding: 1rem; background: #fff; color: #1b1f24;
   font: 1rem/1.5 system-ui, sans-serif; overflow-wrap: break-word; }
 h1 { font-size: 1.6rem; line-height: 1.2; margin: .5rem 0; }
 h3 { font-size: 1.05rem; margin: 1.6rem 0 .4rem; }
-h2 { font-size: 1.25rem; border-bottom: 1px solid var(--rule); padding-bottom: .2rem; margin: 2rem 0 .8rem; }
-a { color: var(--series-0); }
+h2 { font-size: 1.25rem; border-bottom: 1px solid #d8dee4; padding-bottom: .2rem; margin: 2rem 0 .8rem; }
+a { color: #1b6ca8; }
 code { font: .9em ui-monospace, monospace; }
-.soft { color: var(--soft); } .good { color: var(--good); } .bad { color: var(--bad); }
+.soft { color: #5a636e; } .good { color: #1a7f37; } .bad { color: #b3261e; }
 .panels { display: grid; gap: 1rem; align-items: start;
-  grid-template-columns: repeat(auto-fill, minmax(min(100%, 21rem), 1fr)); }
-figure { margin: 0; padding: .8rem; background: var(--panel); border: 1px solid var(--rule); border-radius: .4rem; }
+  grid-template-columns: repeat(auto-fill, minmax(min(100%, 22rem), 1fr)); }
+figure { margin: 1rem 0; padding: .8rem; border: 1px solid #d8dee4; border-radius: .4rem; }
+.panels figure { margin: 0; }
 figcaption { font-weight: 600; margin-bottom: .4rem; }
-svg { display: block; width: 100%; height: auto; }
-svg text { font: 13px system-ui, sans-serif; fill: var(--soft); }
-svg .strong { font-weight: 700; fill: var(--ink); } svg .end { text-anchor: end; } svg .middle { text-anchor: middle; }
-svg .grid { stroke: var(--rule); } svg .level { stroke: var(--ink); stroke-dasharray: 4 4; }
-svg [class^=line] { fill: none; stroke-width: 1.8; stroke-linejoin: round; }
-svg .pattern-1 { stroke-dasharray: 7 3; } svg .pattern-2 { stroke-dasharray: 2 3; }
-SERIES
-svg circle:not(.pattern-0) { fill: var(--panel); stroke-width: 1.4; stroke-dasharray: none; }
-figure ul { display: flex; flex-wrap: wrap; gap: .1rem 1rem; margin: .5rem 0 0; padding: 0; list-style: none;
-  font-size: .85rem; }
-figure i { display: inline-block; width: .8em; height: .8em; margin-right: .4em; border-radius: 2px;
-  background: currentColor; }
-figure i:not(.pattern-0) { background: none; border: 2px dashed; } figure i.pattern-2 { border-style: dotted; }
+figure img { display: block; width: 100%; height: auto; }
+figure .wide { min-width: 36rem; max-width: 48rem; }
+ul.legend { display: flex; flex-wrap: wrap; gap: .1rem 1rem; margin: .5rem 0; padding: 0; list-style: none;
+  font-size: .9rem; }
+.legend i { display: inline-block; width: 1.6em; margin: 0 .4em .25em 0; border-top: 3px; }
 /* A shadow marks an edge beyond which a table continues; at the end of the table a layer that scrolls covers it. */
 .scroll { overflow-x: auto; background:
-  linear-gradient(to left, var(--paper) 1.2rem, transparent) right / 3rem 100% no-repeat local,
-  linear-gradient(to left, var(--shade), transparent) right / 1.2rem 100% no-repeat scroll var(--paper); }
+  linear-gradient(to left, #fff 1.2rem, transparent) right / 3rem 100% no-repeat local,
+  linear-gradient(to left, rgb(0 0 0 / .3), transparent) right / 1.2rem 100% no-repeat scroll #fff; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .9rem; }
-th, td { padding: .25rem .7rem .25rem 0; text-align: left; border-bottom: 1px solid var(--rule); white-space: nowrap;
+th, td { padding: .25rem .7rem .25rem 0; text-align: left; border-bottom: 1px solid #d8dee4; white-space: nowrap;
   vertical-align: top; }
 th:not(:first-child), td:not(:first-child) { text-align: right; }
-th:first-child, td:first-child { position: sticky; left: 0; background: var(--paper); }
+th:first-child, td:first-child { position: sticky; left: 0; background: #fff; }
 th.text, td.text:not(:first-child) { text-align: left; }
 td.text { white-space: normal; min-width: 14rem; max-width: 32rem; }
 td.text:first-child { min-width: 0; max-width: min(32rem, 45vw); } /* the first column must not cover the others */
@@ -78,7 +58,7 @@ def page(title: str, *sections: str) -> str:
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{_style()}</style></head>\n"
+        f"<title>{escape(title)}</title><style>{_STYLE}</style></head>\n"
         f"<body><main><h1>{escape(title)}</h1>\n{''.join(sections)}</main></body></html>\n"
     )
 
@@ -105,9 +85,32 @@ def paragraph(text: str, tone: str = "") -> str:
     return f"<p{kind}>{content}</p>\n"
 
 
-def panels(*charts: str) -> str:
-    """Return charts in a grid that fits the width; `charts` are HTML."""
-    return f'<div class="panels">{"".join(charts)}</div>\n'
+def panels(*figures: str) -> str:
+    """Return figures in a grid that fits the width; `figures` are HTML."""
+    return f'<div class="panels">{"".join(figures)}</div>\n'
+
+
+def figure(title: str, drawing: str, wide: bool = False) -> str:
+    """Return a drawing with its title; `drawing` is the text of an SVG. A `wide` one scrolls in a narrow window.
+
+    The drawing is an image of its own, in which nothing can run, and whose names don't meet those of others.
+    """
+    source = b64encode(drawing.encode()).decode()
+    shown = f'<img alt="{escape(title)}" src="data:image/svg+xml;base64,{source}"{" class=wide" if wide else ""}>'
+    if wide:
+        shown = f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(title)}">{shown}</div>'
+    return f"<figure><figcaption>{escape(title)}</figcaption>{shown}</figure>\n"
+
+
+def legend(names: Sequence[tuple[str, Look]]) -> str:
+    """Return the names of runs beside the lines with which the figures draw them; nothing for a single run."""
+    if len(names) < 2:
+        return ""
+    entries = [
+        f'<li><i style="border-top-style: {look.pattern}; border-top-color: {look.colour}"></i>{escape(name)}</li>'
+        for name, look in names
+    ]
+    return f'<ul class="legend">{"".join(entries)}</ul>\n'
 
 
 def html_table(
@@ -136,16 +139,3 @@ def html_table(
         f'{paragraph(caption, "soft")}<div class="scroll" tabindex="0" role="region" aria-label="{label}">'
         f"<table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>\n"
     )
-
-
-def _style() -> str:
-    series = "\n".join(
-        f"svg .line-{n} {{ stroke: var(--series-{n}); }} svg .fill-{n} {{ fill: var(--series-{n}); "
-        f"stroke: var(--series-{n}); stroke-width: 0; }} figure .swatch-{n} {{ color: var(--series-{n}); }}"
-        for n in range(len(_LIGHT))
-    )
-    return _STYLE.replace("LIGHT", _variables(_LIGHT)).replace("DARK", _variables(_DARK)).replace("SERIES", series)
-
-
-def _variables(colours: Sequence[str]) -> str:
-    return " ".join(f"--series-{n}: {colour};" for n, colour in enumerate(colours))

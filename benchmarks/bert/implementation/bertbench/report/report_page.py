@@ -11,8 +11,8 @@ from urllib.parse import quote
 
 from bertbench.common.published_results import MLPERF_TARGET, PublishedResult, published_results
 from bertbench.report import page
-from bertbench.report.charts import Axis, lines
-from bertbench.report.pipeline_chart import pipeline_chart
+from bertbench.report.figures import curves, drawable_points, look, pipeline_step
+from bertbench.report.pipeline_step import first_step
 from bertbench.report.run_groups import GroupSummary
 from bertbench.report.run_tables import Table, detail_tables, remarks, run_table, verdict_line
 from bertbench.run_files.json_files import Points, metric_curve, read_json, thinned
@@ -50,8 +50,9 @@ def _section(group: RunGroup, summary: GroupSummary, folder: Path) -> str:
         page.paragraph(verdict_line(summary), "good" if all_pass else "bad"),
         page.paragraph(_machine(fields, log, facts), tone="soft"),
         page.paragraph(_dates(summary), tone="soft"),
-        page.panels(*_charts(group.runs, target_of(log, facts))),
-        *(pipeline_chart(log) for log, _ in group.runs[:_MOST_PIPELINES]),
+        page.legend([(log.stem, look(index)) for index, (log, _) in enumerate(group.runs)]),
+        page.panels(*_curves(group.runs, target_of(log, facts))),
+        *(_pipeline(log) for log, _ in group.runs[:_MOST_PIPELINES]),
         page.heading("Every run"),
         _html_table(run_table(summary), links),
         *map(_html_table, detail_tables(summary)),
@@ -69,26 +70,41 @@ def _html_table(table: Table, links: Sequence[str] = ()) -> str:
     return page.html_table(table.header, table.rows, table.caption, links)
 
 
-def _charts(runs: Runs, target: float | None) -> Iterator[str]:
-    """Yield charts of accuracy, loss and, if ranks wait for each other, load balance."""
+def _curves(runs: Runs, target: float | None) -> Iterator[str]:
+    """Yield figures of accuracy, loss, learning rate, step time and, if ranks wait for each other, load balance."""
     level = None if target is None else (f"target {target:g}", target)
-    accuracy = Axis("masked-LM accuracy", low=0.0)
-    by_samples = {log.stem: accuracy_curve(facts) for log, facts in runs}
-    by_time = {log.stem: facts.course for log, facts in runs}
-    yield lines("Accuracy against samples", by_samples, Axis("training samples", low=0.0), accuracy, level)
-    yield lines("Accuracy against time", by_time, Axis("seconds from run_start", low=0.0), accuracy, level)
-    if loss := _curves(runs, "loss"):
-        yield lines("Loss", loss, Axis("step"), Axis("training loss"))
-    efficiency = _curves(runs, "load_efficiency")
-    if any(value < _BALANCED for points in efficiency.values() for _, value in points):
-        axis = Axis("mean load / largest load", low=0.9, high=1.0)
-        yield lines("Load balance", efficiency, Axis("step"), axis)
+    by_samples = [accuracy_curve(facts) for _, facts in runs]
+    by_time = [facts.course for _, facts in runs]
+    efficiency = _metric(runs, "load_efficiency")
+    yield _figure("Accuracy against samples", by_samples, "training samples", "masked-LM accuracy", level)
+    yield _figure("Accuracy against time", by_time, "seconds from run_start", "masked-LM accuracy", level)
+    yield _figure("Loss", _metric(runs, "loss"), "step", "training loss")
+    yield _figure("Learning rate", _metric(runs, "lr"), "step", "learning rate")
+    yield _figure("Time of a step", _metric(runs, "step_ms"), "step", "ms")
+    if any(value < _BALANCED for points in efficiency for _, value in points):
+        yield _figure("Load balance", efficiency, "step", "mean load / largest load")
 
 
-def _curves(runs: Runs, field: str) -> dict[str, Points]:
-    """Return a field of metrics.jsonl by step, for each run that has it, with few enough points to draw."""
-    curves = {log.stem: thinned(metric_curve(log, field)) for log, _ in runs}
-    return {name: points for name, points in curves.items() if points}
+def _metric(runs: Runs, field: str) -> list[Points]:
+    """Return a field of metrics.jsonl by step for each run, with few enough points to draw."""
+    return [thinned(metric_curve(log, field)) for log, _ in runs]
+
+
+def _figure(title: str, series: list[Points], x: str, y: str, level: tuple[str, float] | None = None) -> str:
+    """Return a figure with its title; nothing if no run has a point to draw."""
+    if not drawable_points(series):
+        return ""
+    return page.figure(title, curves(series, x, y, level, from_zero=level is not None))
+
+
+def _pipeline(log: Path) -> str:
+    """Return a figure of a pipeline's first recorded step; nothing if the run has none."""
+    bars = first_step(read_json(log, "pipeline.json"))
+    if not bars:
+        return ""
+    length_ms = max(bar.ended_ms for bar in bars) - min(bar.began_ms for bar in bars)
+    title = f"A step of the pipeline, {length_ms:.1f} ms; gaps are its bubble ({log.stem})"
+    return page.figure(title, pipeline_step(bars), wide=True)
 
 
 def _findings(summary: GroupSummary) -> Iterator[str]:

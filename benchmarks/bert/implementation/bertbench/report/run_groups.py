@@ -11,18 +11,18 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from bertbench.report.pipeline_chart import equal_stages_bubble
+from bertbench.config.layout import bubble_share
 from bertbench.report.scores import RUNS, counted_in_score, mean_of, mlperf_score
-from bertbench.run_files.energy import energy
 from bertbench.run_files.flop_rates import RunFlops, flops_of
 from bertbench.run_files.formats import TRAINING
 from bertbench.run_files.json_files import metric_curve
 from bertbench.run_files.ledger import ledger
-from bertbench.run_files.log_spans import evaluation_s, startup, startup_s
+from bertbench.run_files.log_spans import energy, evaluation_s, startup, startup_s
 from bertbench.run_files.run_settings import (
     RunGroup,
     Runs,
     Values,
+    configured,
     grouped_by_settings,
     reached_not_passed,
     reached_target,
@@ -33,7 +33,7 @@ from bertbench.run_files.straggler import Straggler, straggler_of
 from bertbench.run_files.verdicts import JudgeFinding, Verdict, verdicts_on
 from compliance.read.find import find_logs
 from compliance.read.log import CannotJudge, read_events
-from compliance.read.run import RunFacts
+from compliance.read.run import RunFacts, as_integer
 from compliance.read.source import STDIN
 
 
@@ -72,6 +72,7 @@ class RunSummary:
     ledger: dict[str, float] | None
     """The seconds of wall-clock time, across restarts and requeues."""
     energy: dict[str, Any] | None
+    """The joules from run_start to run_stop, and those of each kind of counter: nvml, rapl."""
     load_efficiency: float | None
     tflops_per_device: float | None
     """The model's FLOP/s without padding, over the time of all steps; on a CPU, a device is a rank."""
@@ -221,16 +222,27 @@ def _summary(log: Path, facts: RunFacts, verdict: Verdict) -> RunSummary:
         evaluation_s=evaluating_s,
         startup=startup(facts),
         ledger=_ledger(log),
-        energy=energy(log, facts),
+        energy=energy(facts),
         load_efficiency=mean(efficiencies) if efficiencies else None,
         tflops_per_device=flops.tflops_per_device,
         mfu=flops.mfu,
         flops=flops,
         bubble=mean(bubbles) if bubbles else None,
-        bubble_of_equal_stages=equal_stages_bubble(log),
+        bubble_of_equal_stages=_equal_stages_bubble(log),
         straggler=None if facts.not_a_result else straggler_of(log),
         findings=list(verdict.findings),
     )
+
+
+def _equal_stages_bubble(log: Path) -> float | None:
+    """Return the bubble of a run's pipeline by the formula; None without a pipeline."""
+    settings = configured(log)
+    names = ("pipeline", "microbatches", "virtual_stages")
+    sizes = [as_integer(settings.get(f"parallel.{name}")) for name in names]
+    pipeline, microbatches, virtual_stages = sizes
+    if pipeline is None or microbatches is None or virtual_stages is None or pipeline < 2 or microbatches < 1:
+        return None
+    return bubble_share(pipeline, microbatches, max(1, virtual_stages))
 
 
 def _date(time_ms: float | None) -> str | None:

@@ -33,7 +33,7 @@ MISSED = "missed the target"
 NO_LOG = "no log"
 """The status of a file that isn't a log."""
 LISTED = (
-    "run", "system", "seed", "status", "time_to_train_s", "best_accuracy", "samples_per_s", "commit", "verdict",
+    "log", "system", "seed", "status", "time_to_train_s", "best_accuracy", "samples_per_s", "commit", "verdict",
 )  # fmt: skip
 """The fields of a row."""
 
@@ -88,7 +88,7 @@ def listed(log: Path, ruleset: str | None) -> dict[str, Any]:
         run_status = "success" if reached_target(log, facts, judged) else MISSED
     commit = read_json(log, "run.json").get("commit")
     return {
-        "run": str(log),
+        "log": str(log),
         "system": system_name(log, facts),
         "seed": facts.seed if isinstance(facts.seed, int) else None,
         "status": run_status,
@@ -126,12 +126,12 @@ def status(log: Path, facts: RunFacts) -> str:
         return stated if isinstance(stated, str) else "unfinished"
     times_s = [event.time_ms / 1e3 for event in facts.events()]
     longest_gap_s = max((later - earlier for earlier, later in pairwise(times_s)), default=0.0)
-    if silence_s(log) <= max(_QUIET_S, _QUIET_GAPS * longest_gap_s):
+    if _silence_s(log) <= max(_QUIET_S, _QUIET_GAPS * longest_gap_s):
         return "running"
     return "unfinished" if facts.started_ms is not None else "not started"
 
 
-def silence_s(log: Path) -> float:
+def _silence_s(log: Path) -> float:
     """Return the seconds since a run last wrote to its log or its metrics."""
     written = [0.0]
     for path in (log, log.with_suffix("") / "metrics.jsonl"):
@@ -148,5 +148,5 @@ def arranged(rows: Sequence[dict[str, Any]], column: str) -> list[dict[str, Any]
 def list_text(rows: Sequence[dict[str, Any]]) -> str:
     """Return rows as a table for a terminal."""
     header = [COLUMNS[field].heading for field in LISTED]
-    lines = [[row["run"], *cells(row, LISTED[1:])] for row in rows]  # paths are never shortened
+    lines = [[shown_path(Path(row["log"])), *cells(row, LISTED[1:])] for row in rows]  # paths are never shortened
     return "\n".join(aligned(header, lines, left=len(header)))

@@ -28,7 +28,7 @@ class Column:
 
 
 COLUMNS = {
-    "run": Column("run", "{}"),
+    "log": Column("log", "{}"),
     "system": Column("system", "{}"),
     "seed": Column("seed", "{}"),
     "status": Column("status", "{}"),
@@ -239,11 +239,11 @@ def detail_tables(group: GroupSummary) -> list[Table]:
     energy = {}
     for run in group.runs:
         if run.energy:
-            energy[cell(run.name)] = {"joules": run.energy["joules"], **run.energy["watts"]}
+            energy[cell(run.name)] = {"joules": run.energy["joules"], **run.energy["counters"]}
     tables = [
         _startup_table(startups),
         _table_by_run("wall clock: seconds from submission to the end, including restarts and requeues", wall_clock),
-        _table_by_run("energy: joules from run_start to run_stop, and mean watts", energy),
+        _table_by_run("energy: joules from run_start to run_stop, in all and by kind of counter", energy),
     ]
     return [table for table in tables if table.rows]
 

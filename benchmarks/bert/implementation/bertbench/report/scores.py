@@ -11,8 +11,7 @@ from statistics import mean
 
 from compliance import runs_per_result
 
-BENCHMARK = "bert"
-RUNS = runs_per_result(BENCHMARK)
+RUNS = runs_per_result("bert")
 """The number of runs in a result."""
 
 

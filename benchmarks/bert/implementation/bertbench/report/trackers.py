@@ -1,4 +1,4 @@
-"""Record a run in a tracker: TensorBoard, MLflow, or Weights & Biases without its server.
+"""Copy a run to a tracker: TensorBoard, MLflow, or Weights & Biases without its server.
 
 Each tracker is a class here. It imports its library only when it opens a record, because every command's help lists the
 names of trackers, and bertbench's installation includes none of these libraries.
@@ -13,7 +13,7 @@ import logging
 import os
 import shutil
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from bertbench.common.errors import ConfigError
 
@@ -21,15 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from bertbench.report.followed_run import FollowedRun
-
-
-class TrackedStep(NamedTuple):
-    """The measurements at a step, by name, and their time in seconds since 1970."""
-
-    step: int
-    time_s: float
-    values: dict[str, float]
+    from bertbench.report.tracked_run import TrackedRun, TrackedStep
 
 
 class Tracker(Protocol):
@@ -39,13 +31,13 @@ class Tracker(Protocol):
         """Add the measurements at these steps, in order."""
 
     def close(self, status: str, summary: Mapping[str, float]) -> None:
-        """End the record with the way in which the run ended, and its final numbers."""
+        """End the record with the run's status and its final numbers."""
 
 
 class TensorBoard:
     """Event files, written by TensorBoard's own writer; each run has a folder."""
 
-    def __init__(self, run: FollowedRun, folder: Path) -> None:
+    def __init__(self, run: TrackedRun, folder: Path) -> None:
         from tensorboard.summary.writer.event_file_writer import EventFileWriter  # noqa: PLC0415 - an extra
 
         run_folder = folder / run.name
@@ -68,7 +60,7 @@ class TensorBoard:
 
     def close(self, status: str, summary: Mapping[str, float]) -> None:
         """Add status and final numbers as a text, and close the file."""
-        self._add_text("ended", json.dumps({"status": status, **summary}))
+        self._add_text("status", json.dumps({"status": status, **summary}))
         self._writer.close()
 
     def _add_text(self, tag: str, text: str) -> None:
@@ -87,7 +79,7 @@ class MLflow:
     _MOST_METRICS = 1000  # in one request
     _LONGEST_VALUE = 500  # characters, for the strictest of MLflow's stores
 
-    def __init__(self, run: FollowedRun, folder: Path) -> None:
+    def __init__(self, run: TrackedRun, folder: Path) -> None:
         from mlflow.entities import Param  # noqa: PLC0415 - an extra
         from mlflow.tracking import MlflowClient  # noqa: PLC0415 - an extra
 
@@ -120,7 +112,7 @@ class MLflow:
             self._client.log_batch(self._id, metrics=batch)
 
     def close(self, status: str, summary: Mapping[str, float]) -> None:
-        """Add the final numbers, and how the run ended."""
+        """Add the final numbers and the status; a run that still trains stays open."""
         from mlflow.entities import Metric, RunTag  # noqa: PLC0415 - an extra
 
         metrics = [Metric(name, value, 0, 0) for name, value in summary.items()]
@@ -132,7 +124,7 @@ class MLflow:
 class WandbOffline:
     """Weights & Biases without its server; each run has a folder, which `wandb sync` uploads later."""
 
-    def __init__(self, run: FollowedRun, folder: Path) -> None:
+    def __init__(self, run: TrackedRun, folder: Path) -> None:
         import wandb  # noqa: PLC0415 - an extra
 
         folder.mkdir(parents=True, exist_ok=True)
@@ -163,53 +155,40 @@ class WandbOffline:
         import wandb  # noqa: PLC0415 - an extra
 
         self._run.summary.update({"status": status, **summary})
-        self._run.finish(exit_code=0 if status == "success" else 1)
+        self._run.finish(exit_code=0 if status in ("success", "running") else 1)
         wandb.teardown()  # waits until W&B's service has written the file, which finish doesn't
 
 
 @dataclass(frozen=True)
 class _Kind:
-    """A kind of tracker."""
+    """A kind of tracker; an extra of bertbench with its name installs it."""
 
-    begin: Callable[[FollowedRun, Path], Tracker]
+    begin: Callable[[TrackedRun, Path], Tracker]
     """Begins the record of a run in a folder, and removes an earlier record of its log or marks it as deleted."""
-    extra: str
-    """The name of bertbench's extra that installs it, and of its folder in the folder of runs."""
     packages: tuple[str, ...]
     """The packages that the extra installs."""
 
 
 _KINDS = {
-    "tensorboard": _Kind(TensorBoard, "tensorboard", ("tensorboard",)),
-    "mlflow": _Kind(MLflow, "mlflow", ("mlflow", "sqlalchemy", "alembic")),
-    "wandb-offline": _Kind(WandbOffline, "wandb", ("wandb",)),
+    "tensorboard": _Kind(TensorBoard, ("tensorboard",)),
+    "mlflow": _Kind(MLflow, ("mlflow", "sqlalchemy", "alembic")),
+    "wandb": _Kind(WandbOffline, ("wandb",)),
 }
 TRACKERS = tuple(_KINDS)
-"""The names of the trackers, for --track and --to."""
+"""The names of the trackers, for --to."""
 
 
-def check_installed(names: Sequence[str]) -> None:
-    """Raise ConfigError if packages that one of these trackers needs aren't installed."""
-    for name in names:
-        check_packages(name, _KINDS[name].packages, _KINDS[name].extra)
-
-
-def check_packages(name: str, packages: Sequence[str], extra: str) -> None:
-    """Raise ConfigError if packages of an extra that `name` needs aren't installed."""
-    missing = [package for package in packages if importlib.util.find_spec(package) is None]
+def check_installed(name: str) -> None:
+    """Raise ConfigError if packages that a tracker needs aren't installed."""
+    missing = [package for package in _KINDS[name].packages if importlib.util.find_spec(package) is None]
     if missing:
         raise ConfigError(
             f"{name} needs {' and '.join(missing)}, which isn't installed; install bertbench's extra "
-            f"`{extra}`: pip install -e '.[{extra}]'"
+            f"`{name}`: pip install -e '.[{name}]'"
         )
 
 
-def folder_of(name: str, runs: Path) -> Path:
-    """Return a tracker's default folder in the folder of runs."""
-    return runs / _KINDS[name].extra
-
-
-def open_tracker(name: str, run: FollowedRun, folder: Path) -> Tracker:
+def open_tracker(name: str, run: TrackedRun, folder: Path) -> Tracker:
     """Begin the record of a run in an installed tracker. Raises the tracker's own errors."""
     return _KINDS[name].begin(run, folder)
 

@@ -14,7 +14,7 @@ from bertbench.config.load import RUN_CONFIG
 from bertbench.data.store.manifest import VOCAB_NAME
 from bertbench.machine.provenance import provenance, with_software
 from bertbench.results.timeline import Timeline
-from bertbench.run_files.formats import POWER, TIMELINE
+from bertbench.run_files.formats import TIMELINE
 
 
 class ResultFiles:
@@ -28,7 +28,6 @@ class ResultFiles:
         self.metrics = folder / "metrics.jsonl"  # one line for each step
         self.arithmetic = folder / "arithmetic.json"  # number format and library of the matrix products
         self.timeline = folder / TIMELINE  # activities with their times, over all attempts of the run
-        self.power = folder / POWER  # readings of power meters, one file for each node
         self.snapshots = folder / self.SNAPSHOTS  # one folder for each snapshot
         self.weights = folder / "weights.safetensors"  # the trained model, written when the run ends
         self.vocabulary = folder / VOCAB_NAME  # the vocabulary that the model was trained with

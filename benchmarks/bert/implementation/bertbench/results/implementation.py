@@ -10,9 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bertbench.config.partial import without_unknown
-from bertbench.config.settings import Settings
-
 NAME = "bertbench"
 """The name of the implementation, and of the folder of its sources next to the systems' folders."""
 
@@ -84,14 +81,14 @@ def write_folder(
         "implementation": NAME,
         "benchmark": "bert",
         "framework": description["framework"],
-        "commits": sorted({str(run.get("commit")) for run in runs}),
+        "commits": sorted({str(run["commit"]) for run in runs}),
         "commit_of_sources": sources,
-        "seeds": [run.get("seed") for run in runs],
+        "seeds": [run["seed"] for run in runs],
         "configuration": config,
     }
     words = _words(content, description["system_name"])
     folder.mkdir(parents=True)
-    for name, described in ((f"{system}_{NAME}.json", content), (f"{system}.json", without_unknown(Settings, config))):
+    for name, described in ((f"{system}_{NAME}.json", content), (f"{system}.json", config)):
         (folder / name).write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
     (folder / "README.md").write_text(_README.format(**words), encoding="utf-8")
     for name, purpose, body in (
@@ -114,8 +111,8 @@ def _words(content: dict[str, Any], machine: str) -> dict[str, Any]:
     data = config["data"]
     return content | {
         "name": NAME,
-        "description": config.get("description") or machine,
-        "where": "" if data.get("recipe") else ", from MLCommons' files in MLPERF_BERT to DATADIR",
+        "description": config["description"] or machine,
+        "where": "" if data["recipe"] else ", from MLCommons' files in MLPERF_BERT to DATADIR",
         "train": data["path"],
         "eval": data.get("eval_path") or data["path"],
         "checkpoint": config["model"].get("checkpoint"),

@@ -26,12 +26,8 @@ from bertbench.distributed.world import World
 from bertbench.loading.loader import LoadedStep
 from bertbench.results.flop_rate import FlopFields, FlopRate
 from bertbench.results.linefile import LineFile
-from bertbench.results.mlperf_log import MlperfLog
 from bertbench.results.pipeline_timeline import bubble_of_phases
 from bertbench.results.timeline import Timeline
-
-SKIPPED = "samples_skipped"
-"""Key of the log's event that counts the samples left out of a step."""
 
 
 class StepReport(NamedTuple):
@@ -67,14 +63,12 @@ class Metrics:
         self,
         path: Path | None,
         world: World,
-        log: MlperfLog,
         remedy: str = "",
         timeline: Timeline | None = None,
         every: int = 1,
     ) -> None:
         self._world = world
         self._file = LineFile(path)
-        self._log = log
         self._remedy, self._every = remedy, every
         self.timeline = timeline or Timeline(None)
         self._steps: list[_TakenStep] = []
@@ -115,7 +109,7 @@ class Metrics:
             return
         reports = [step.report for step in steps]
         on_device = torch.stack([torch.stack((report.loss, report.clipped)) for report in reports])
-        on_host = torch.tensor([[step.loaded.wait_ms, step.loaded.skipped] for step in steps])
+        on_host = torch.tensor([[step.loaded.wait_ms] for step in steps])
         table = torch.cat((on_device, on_host.to(on_device)), dim=1)
         times = self._own_times()
         on_gpu_ms = self._on_gpu_ms(times)
@@ -127,7 +121,7 @@ class Metrics:
         scales = _read([report.loss_scale for report in reports])
         lines = []
         fault = None
-        for taken, (loss, clipped, wait_ms, skipped), rate, norm, scale in zip(
+        for taken, (loss, clipped, wait_ms), rate, norm, scale in zip(
             steps, summed.tolist(), rates, norms, scales, strict=True
         ):
             step_ms = on_gpu_ms or taken.step_ms
@@ -144,13 +138,10 @@ class Metrics:
                 "load_wait_ms": round(wait_ms / self._world.size, 3),
                 "load_efficiency": round(taken.loaded.load_efficiency, 4),
                 **self.last_flops,
-                "skipped": int(skipped),
                 **({} if scale is None else {"loss_scale": scale}),
                 **(self._phase_fields(ranks_ms) if taken is steps[-1] and ranks_ms.any() else {}),
             }
             lines.append(json.dumps(line) + "\n")
-            if skipped:
-                self._log.point(SKIPPED, int(skipped), {"step": taken.step})
             if not math.isfinite(loss) or (scale is None and not math.isfinite(norm)):
                 fault = self._fault(taken, loss)
                 break

@@ -21,9 +21,10 @@ from bertbench.common.errors import RunError
 from bertbench.common.paths import PACKAGE, REPOSITORY
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
+from bertbench.machine.energy import RunEnergy
 from bertbench.results.linefile import LineFile
 from bertbench.results.timeline import Timeline
-from bertbench.run_files.formats import EVALUATION, STARTUP_KEY
+from bertbench.run_files.formats import ENERGY_KEY, EVALUATION, STARTUP_KEY
 
 INTERRUPTED = "interrupted"
 """Key in the metadata of run_stop of a run that was interrupted and may be resumed."""
@@ -175,7 +176,9 @@ class Clock:
         self._ran = True
         run = Run(self.log, evaluations, self.timeline)
         self.startup.mark("rest")
+        energy = RunEnergy(reads=self.world.ranks.local_rank == 0)
         self.world.barrier()
+        energy.start()
         if not self.resumed:
             self.log.start(constants.RUN_START)
         self.startup.mark("waiting")
@@ -209,5 +212,9 @@ class Clock:
                 raise
             finally:
                 stop()
-        if not self.resumed:
+                energy.stop()
+        if not self.resumed:  # neither is known of a run's earlier attempts
             self.log.point(STARTUP_KEY, None, self.startup.gathered(self.world))
+            joules = energy.gathered(self.world)
+            if joules:
+                self.log.point(ENERGY_KEY, round(sum(joules.values()), 3), {"counters": joules})

@@ -29,6 +29,6 @@ def open_run(
     with (
         MlperfLog(files.log if files else None) as log,
         Timeline(files.timeline if files else None) as timeline,
-        Metrics(files.metrics if files else None, world, log, remedy, timeline, system.sync.report_steps) as metrics,
+        Metrics(files.metrics if files else None, world, remedy, timeline, system.sync.report_steps) as metrics,
     ):
         yield log, metrics, Clock(log, world, system.init_limit_minutes, startup, resumed, not_a_result, timeline)

@@ -2,7 +2,6 @@
 
 systems/<system>.json                                   the description that runs wrote of their machine, with submitter
 results/<system>/bert/result_<n>.txt                    the logs, unchanged
-results/<system>/bert/power/                            readings of power meters during the runs, if there are any
 benchmarks/bert/implementations/bertbench/              the sources, with the Dockerfile
 benchmarks/bert/implementations/bertbench/measured/     configuration and origin of every run
 benchmarks/bert/implementations/<system>/               the files that repeat the runs (results/implementation.py)
@@ -21,7 +20,6 @@ from bertbench.common.json_object import read_object
 from bertbench.common.paths import PACKAGE, REPOSITORY
 from bertbench.machine.provenance import commit, uncommitted
 from bertbench.results import implementation
-from bertbench.results.power import write_power
 from compliance import judge_package, package_text
 from compliance.read.find import LOG_PATTERN
 from compliance.read.log import read_events
@@ -65,7 +63,6 @@ def build(
                 text = json.dumps(description, indent=2) + "\n"
                 (unfinished / "systems" / f"{system}.json").write_text(text, encoding="utf-8")
                 _copy_runs(logs, unfinished, system)
-                write_power(logs, unfinished / "results" / system / "bert", config)
                 folder = unfinished / _IMPLEMENTATIONS / system
                 runs = [_read(log.with_suffix("") / "run.json") for log in logs]
                 implementation.write_folder(folder, system, config, description, runs, commit())

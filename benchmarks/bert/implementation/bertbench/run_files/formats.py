@@ -26,5 +26,5 @@ BUCKETS = (QUEUED, START_UP, COMPILE, TRAINING, EVALUATION, SNAPSHOT, WAITING, L
 
 STARTUP_KEY = "startup"
 """Key of the log's event that says where the time before run_start went."""
-POWER = "power"
-"""The folder, in a run's folder, of power meters' readings."""
+ENERGY_KEY = "energy"
+"""Key of the log's event with the joules from run_start to run_stop, as the nodes' energy counters give them."""

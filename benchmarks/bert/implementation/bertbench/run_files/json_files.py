@@ -23,7 +23,7 @@ Points = list[tuple[float, float]]
 def read_json(log: Path, name: str) -> dict[str, Any]:
     """Return the JSON object in a file in a log's folder; an empty one if there is none."""
     try:
-        return json_object(read_plain(log.with_suffix("") / name, _LARGEST_OBJECT))
+        return _json_object(read_plain(log.with_suffix("") / name, _LARGEST_OBJECT))
     except CannotJudge:
         return {}
 
@@ -32,11 +32,11 @@ def json_lines(file: Path) -> Iterator[dict[str, Any]]:
     """Yield the JSON object of each line in a file of at most 256 MiB; skip truncated lines."""
     with suppress(CannotJudge):
         for line in read_plain(file, _LARGEST_RECORD).splitlines():
-            if content := json_object(line):
+            if content := _json_object(line):
                 yield content
 
 
-def json_object(text: bytes) -> dict[str, Any]:
+def _json_object(text: bytes) -> dict[str, Any]:
     """Return the JSON object in a text; an empty one if there is none."""
     try:
         content = json.loads(text)

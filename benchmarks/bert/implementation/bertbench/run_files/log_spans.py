@@ -1,13 +1,13 @@
-"""Read from a log where a run's time went: into the parts of start-up, and into evaluations.
+"""Read from a log where a run's time went, into the parts of start-up and into evaluations, and what energy it took.
 
-bertbench logs the parts of start-up, from launch to first step, as the event `startup`. Everything else is in any
-MLPerf log.
+bertbench logs the parts of start-up, from launch to first step, as the event `startup`, and the energy as the event
+`energy`. Everything else is in any MLPerf log.
 """
 
 import math
 from typing import Any
 
-from bertbench.run_files.formats import STARTUP_KEY
+from bertbench.run_files.formats import ENERGY_KEY, STARTUP_KEY
 from compliance.read.run import RunFacts, number
 
 UNTIMED = ("launcher", "imports", "meeting", "files", "caches", "data", "model", "warm-up", "rest", "waiting")
@@ -58,6 +58,21 @@ def evaluation_s(facts: RunFacts) -> float:
             total_s += (event.time_ms - started_ms) / 1e3
             started_ms = None
     return total_s
+
+
+def energy(facts: RunFacts) -> dict[str, Any] | None:
+    """Return the joules from run_start to run_stop, and those of each kind of counter; None if none was read."""
+    event = facts.first(ENERGY_KEY)
+    joules = number(event.value) if event else None
+    if event is None or joules is None:
+        return None
+    logged = event.metadata.get("counters")
+    counters = {}
+    for kind, gained in logged.items() if isinstance(logged, dict) else ():
+        gained_j = number(gained)
+        if gained_j is not None:
+            counters[str(kind)] = gained_j
+    return {"joules": joules, "counters": counters}
 
 
 def _seconds(content: Any) -> dict[str, float]:

@@ -22,7 +22,7 @@ from compliance.read.record import printable
 from compliance.read.run import RunFacts, number
 
 RESUMED = "resumed"
-LOGGED = frozenset(
+_LOGGED = frozenset(
     (
         "submission_division", "submission_platform", "global_batch_size", "gradient_accumulation_steps",
         "max_sequence_length", "num_warmup_steps", "start_warmup_step", "opt_name", "opt_base_learning_rate",
@@ -122,7 +122,7 @@ def known_settings(log: Path, facts: RunFacts) -> Settings:
     """Return a run's known settings, by source."""
     settings = {}
     if facts.started_ms is not None:  # a run that ended before it started the clock didn't log all settings
-        logged = {key: _plain(facts.value(key)) for key in LOGGED if facts.first(key) is not None}
+        logged = {key: _plain(facts.value(key)) for key in _LOGGED if facts.first(key) is not None}
         settings[_LOG] = logged | {RESUMED: facts.first(RESUMED) is not None}
     for name, ignored in _IGNORED.items():
         if content := read_json(log, name):
@@ -134,7 +134,7 @@ def stated_settings(log: Path, facts: RunFacts) -> Settings:
     """Return a run's known settings, everything else that its log says about its set-up, and its system description."""
     settings = {**known_settings(log, facts), _SYSTEM: description.fields_of_log(log)}
     logged: Values = {}
-    for key in facts.keys() - LOGGED:
+    for key in facts.keys() - _LOGGED:
         if key.startswith(_SET_UP) and facts.value(key) is not None:
             logged[key] = _plain(facts.value(key))
     settings[_LOG] = logged | settings.get(_LOG, {})

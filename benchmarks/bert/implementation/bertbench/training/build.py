@@ -7,21 +7,17 @@ from typing import TYPE_CHECKING, NamedTuple
 from mlperf_logging.mllog import constants
 
 from bertbench.balance.plan import Planner
-from bertbench.balance.speeds import Speeds
 from bertbench.checkpoint.snapshots import Snapshots
-from bertbench.common.phase_clock import PhaseClock
 from bertbench.common.seeding import derive
 from bertbench.config import System
-from bertbench.config.sections import OnBadSample
 from bertbench.data.store.dataset import Dataset
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
-from bertbench.loading.batch import SampleCheck
 from bertbench.loading.bins import BinSampler, longest_part, planned_sizes
 from bertbench.loading.filler import Bin, fill_of
 from bertbench.loading.inputs import open_data
 from bertbench.loading.loader import Loader, make_exchange
-from bertbench.loading.sampler import Sampler, make_planner, make_speeds
+from bertbench.loading.sampler import Sampler, make_planner
 from bertbench.machine.caches import clear_caches
 from bertbench.machine.choose_arithmetic import Arithmetic, choose_arithmetic
 from bertbench.machine.peak_rate import PeakRate, peak_rate
@@ -36,7 +32,6 @@ from bertbench.training.whole_trainer import WholeTrainer
 
 if TYPE_CHECKING:
     from bertbench.checkpoint.resumption import Resumption
-    from bertbench.loading.rank_speeds import RebalancingLoader
 
 
 _MEASURED_STEPS = 20  # the warm-up computes the largest part of these steps; planning 16,384 samples takes 3 ms a step
@@ -48,7 +43,6 @@ class TrainOptions(NamedTuple):
 
     resumption: "Resumption | None" = None
     """The snapshot to resume from; the run's files are then those of the run that wrote it."""
-    on_bad_sample: OnBadSample = "fail"
     startup: Startup | None = None
     """The start-up marks so far."""
     profiler: Profiler | None = None
@@ -68,7 +62,7 @@ class BuiltRun(NamedTuple):
     trainer: Trainer
     evaluator: Evaluator
     snapshots: Snapshots
-    loader: "Loader | RebalancingLoader"
+    loader: Loader
     planner: Planner
     peak: PeakRate
     """The peak of one device, in the number format of the run."""
@@ -82,11 +76,10 @@ def build_run(
     options: TrainOptions,
     startup: Startup,
     log: MlperfLog,
-    phases: PhaseClock,
 ) -> BuiltRun:
     """Build this rank's parts of a run, warmed up or restored, and log the run's description. Collective.
 
-    `phases` times the steps. The loader reads no sample before the first step, because reading must be timed.
+    The loader reads no sample before the first step, because reading must be timed.
     Raises the errors of `open_data`, `check_start`, of the trainers and of snapshots.
     """
     resumption = options.resumption
@@ -104,8 +97,7 @@ def build_run(
     startup.mark("caches")
     training, evaluation = open_data(system)
     startup.mark("data")
-    speeds = make_speeds(system)
-    sampler = make_sampler(system, training, seed, speeds)
+    sampler = make_sampler(system, training, seed)
     rank = system.layout.coordinate(world.rank).data
     warm_up_sizes: Iterable[Bin] = ()
     records_graphs = system.compute.compile == "graphs"
@@ -113,17 +105,11 @@ def build_run(
         first_steps = range(min(system.max_steps, _WARMED_STEPS))
         warm_up_sizes = planned_sizes(sampler, rank, first_steps)
     trainer = make_trainer(system, world, seed, sampler, startup, arithmetic, warm_up_sizes)
-    sample_check = SampleCheck.of(training, options.on_bad_sample, world.rank)
     exchange = make_exchange(system, sampler, world)
-    loader = Loader(sampler, rank, world.device, exchange, sample_check, fill_of(system), startup)
-    run_loader: Loader | RebalancingLoader = loader
-    if speeds:
-        from bertbench.loading.rank_speeds import at_measured_speeds  # noqa: PLC0415 - for few runs, here and below
-
-        run_loader = at_measured_speeds(loader, system, world, speeds, trainer.passes_per_s, phases)
+    loader = Loader(sampler, rank, world.device, exchange, fill_of(system), startup)
     if resumption is None:
         log.point("bertbench_clip", trainer.describe_step().logged_clipping())
-    snapshots = Snapshots(system, configuration, world, seed, files, speeds)
+    snapshots = Snapshots(system, configuration, world, seed, files)
     if files:
         files.write("communication.json", asdict(trainer.describe_step()))
     if resumption and resumption.meta.step:
@@ -135,7 +121,7 @@ def build_run(
         trainer=trainer,
         evaluator=evaluator,
         snapshots=snapshots,
-        loader=run_loader,
+        loader=loader,
         planner=sampler.planner,
         peak=peak,
     )
@@ -162,9 +148,9 @@ def _log_start(log: MlperfLog, system: System, world: World, seed: int) -> None:
         log_weights(log, (piece.tensorflow for piece in pieces(system.model.shape())))
 
 
-def make_sampler(system: System, training: Dataset, seed: int, speeds: Speeds | None = None) -> Sampler:
+def make_sampler(system: System, training: Dataset, seed: int) -> Sampler:
     """Return the sampler that chooses the samples of every data-parallel rank, by the system's `data.balance`."""
-    planner = make_planner(system, training.entries_N, derive(seed, "data"), speeds)
+    planner = make_planner(system, training.entries_N, derive(seed, "data"))
     if system.parallel.pipeline > 1:
         from bertbench.parallel.microbatches import TokenSampler  # noqa: PLC0415 - for split models only
 

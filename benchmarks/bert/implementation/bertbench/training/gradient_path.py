@@ -61,8 +61,7 @@ def build_path(system: System, world: World, model: Bert, backward: Callable[[],
     """
     sharded = system.optimizer.sharded
     shared = shared_memory(system, world)
-    by_node = system.communication.hierarchical
-    exchange = choose_exchange(sharded, by_node, world.ranks.local_size, shared, world.timeout)
+    exchange = choose_exchange(sharded, shared)
     parameters = ready_order(model, backward)
     table = bucket_table(parameters, system.communication.bucket_mb, system.communication.buckets)
     buckets = Buckets(table, sharded, exchange.slices, exchange.place)
@@ -153,11 +152,10 @@ def shared_memory(system: System, world: World) -> SharedMemory | None:
     only operations of torch.
     """
     sums_elements = system.communication.compression in ELEMENT_SUMS
-    by_node = system.communication.hierarchical
     sums_slices = system.optimizer.sharded
     delayed = system.sync.delay > 0
     recorded = system.compute.compile == "graphs"
-    if by_node or sums_slices or delayed or recorded:
+    if sums_slices or delayed or recorded:
         return None
     return world.shared if sums_elements else None
 

@@ -7,7 +7,6 @@ Each rank then does the same again, because torchrun and srun start ranks withou
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from bertbench.common.errors import TARGET_MISSED, BertbenchError, ConfigError
 from bertbench.common.paths import runs_folder, shown_path
 from bertbench.common.terminal import shell_word
 from bertbench.config import System
-from bertbench.config.sections import OnBadSample
 from bertbench.distributed.cores import available_cores
 from bertbench.distributed.ranks import Ranks, withheld_cores
 from bertbench.distributed.rendezvous import leave_log, log_left
@@ -31,7 +29,6 @@ from bertbench.machine.describe import hardware_differences
 from bertbench.machine.gpu_support import check_gpus
 from bertbench.results.files import ResultFiles, reserve_number
 from bertbench.results.mlperf_log import Run
-from bertbench.results.power import power_sampled
 from bertbench.results.profiling import Profiler
 from bertbench.results.run_progress import RunProgress
 from bertbench.run_files.straggler import straggler_of
@@ -53,7 +50,6 @@ class RunOptions:
     resume: str = "never"
     """`never`, `auto`, or the path of a log, its folder or a snapshot."""
     allow_config_change: bool = False
-    on_bad_sample: OnBadSample = "fail"
     short: Short | None = None
     variables: Variables = field(default_factory=Variables)
     """How the variables that the user exported were applied."""
@@ -148,25 +144,14 @@ def outcome(files: ResultFiles) -> dict[str, object]:
         "status": facts.status,
         **({"not_a_result": facts.not_a_result} if facts.not_a_result else {}),
         "seed": facts.seed,
-        "accuracy": facts.best_accuracy,  # this name is older than the one in `report --json`
         "best_accuracy": facts.best_accuracy,
         "samples": facts.samples,
         "time_to_train_s": facts.time_to_train_s,
     }
 
 
-def run_as_rank(
-    system: System,
-    ranks: Ranks,
-    options: RunOptions,
-    unread: Callable[[], None],
-    alongside: Callable[[ResultFiles], AbstractContextManager[None]],
-) -> int:
-    """Run this process as one rank, and return its exit code.
-
-    `unread` names the settings that the run doesn't read. `alongside` starts processes that follow the run, on the rank
-    that writes the files.
-    """
+def run_as_rank(system: System, ranks: Ranks, options: RunOptions, unread: Callable[[], None]) -> int:
+    """Run this process as one rank, and return its exit code; `unread` names the settings that the run doesn't read."""
     startup = Startup.of_rank()
     short = options.short
     if short:
@@ -199,9 +184,8 @@ def run_as_rank(
             progress.message(f"{system.name}: ranks {world.size}, seed {seed}, log {files and shown_path(files.log)}")
             if resumption:
                 progress.message(f"resumes after step {resumption.meta.step}, from {resumption.path}")
-            chosen = TrainOptions(resumption, options.on_bad_sample, startup, profiler, short)
-            with power_sampled(system, world, files), alongside(files) if files else nullcontext():
-                run = train(system, world, seed, files, progress, chosen)
+            chosen = TrainOptions(resumption, startup, profiler, short)
+            run = train(system, world, seed, files, progress, chosen)
             if files and short == "profile":
                 progress.message(profiler.write(files.folder))
             for line in _closing_lines(run, short, files):

@@ -117,7 +117,6 @@ def _small(system: System) -> System:
         "data": {"local_batch": _SAMPLES, "global_batch_size": None, "gradient_accumulation_steps": 1},
         "schedule": {"warmup_steps": 0, "start_warmup_step": 0},
         "optimizer": {"ema_decay": 0.0, "sharded": False},
-        "launch": {"rank_speeds": None},
     }
     sections = {name: getattr(system, name).model_copy(update=change) for name, change in changes.items()}
     return system.model_copy(update={**sections, "sync": Sync(), "communication": _small_sum(system)})

@@ -36,7 +36,7 @@ def train(
     The seed determines initial weights, dropout and the order of the data. On CPUs, the same machine, ranks, threads
     and arithmetic (arithmetic.json) then repeat losses to the bit. On CUDA, losses repeat up to rounding errors, which
     grow from step to step, because flash attention's backward pass and the gradient of embeddings use atomic additions
-    in any order. With launch.rank_speeds, the measured speeds decide which rank computes which samples.
+    in any order.
 
     Rank 0 writes `files`; on other ranks it is None. Raises RunError, ConfigError, DataError or CheckpointError; if the
     clock had started, the log ends with `aborted`. SIGTERM and SIGUSR1 raise StoppedError after all ranks have taken a
@@ -51,7 +51,7 @@ def train(
     preemption = Preemption(world, system.sync.report_steps)
     with open_run(system, world, files, startup, resumption is not None, options.not_a_result) as (log, metrics, clock):
         with clock.init():
-            built = build_run(system, world, seed, files, options, startup, log, metrics.phases)
+            built = build_run(system, world, seed, files, options, startup, log)
             system = built.system
             trainer = built.trainer
             snapshots = built.snapshots

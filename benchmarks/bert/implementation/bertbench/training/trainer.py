@@ -39,8 +39,6 @@ class Trainer(ABC):
     _world: World
     _path: GradientPath
     _model_arithmetic: str
-    passes_per_s = 1.0
-    """Forward and backward passes per second in the warm-up, if the system measures the speeds of ranks."""
 
     @property
     @abstractmethod

@@ -185,10 +185,6 @@ class WholeTrainer(Trainer):
         passes_in_time = int(_SIZES_S / step_s)
         for sized in islice(self._parts_of_sizes(loaded.part, generator), passes_in_time):
             self._pass(sized)
-        if system.launch.rank_speeds == "auto":
-            from bertbench.loading.rank_speeds import passes_per_s  # noqa: PLC0415 - for few runs
-
-            self.passes_per_s = passes_per_s(lambda: self._pass(loaded), self._world)
         self._path.reducer.drop()
         self._evaluate_once(loaded.batch)
 

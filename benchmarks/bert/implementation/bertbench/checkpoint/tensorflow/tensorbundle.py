@@ -1,4 +1,4 @@
-"""Read a TensorFlow 1 or 2 checkpoint without TensorFlow: NAME.index and NAME.data-<i>-of-<n>.
+"""Read a TensorFlow checkpoint without TensorFlow: NAME.index and NAME.data-<i>-of-<n>.
 
 Format: tensorflow/core/util/tensor_bundle and core/protobuf/tensor_bundle.proto. The index maps a tensor's name to a
 BundleEntryProto: type, shape, shard, offset, size, masked CRC-32C; the empty name maps to a BundleHeaderProto.
@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from bertbench.checkpoint.tensorflow.sstable import read_table
 from bertbench.common.errors import CheckpointError
-from bertbench.common.protobuf import as_bytes, as_number, fields, masked, masked_crc32c, varint
+from bertbench.common.protobuf import as_bytes, as_number, fields, masked
 from bertbench.common.system_faults import unreadable
 
-_FLOAT, _STRING = 1, 7
+_FLOAT = 1
 _CHECKED_AT_ONCE = 1 << 20
 
 
@@ -90,29 +90,6 @@ class Bundle:
         if entry.size != 4 * math.prod(entry.shape):
             raise self._damaged(path, name, f"{entry.size:,} bytes don't make {entry.shape} of float32")
         return data.view("<f4").reshape(entry.shape)
-
-    def read_text(self, name: str) -> bytes:
-        """Return one scalar string: its length, a checksum of the length, then the bytes.
-
-        Raises CheckpointError if it is not a string, or damaged.
-        """
-        entry = self.entries[name]
-        if entry.type != _STRING or entry.shape:
-            raise CheckpointError(
-                f"{self.prefix}: {name}: found type {entry.type} of shape {entry.shape}, expected one string; "
-                "save the checkpoint again"
-            )
-        data, path = self._bytes(name, entry)
-        stored = data.tobytes()
-        try:
-            length, at = varint(stored, 0)
-        except ValueError as error:
-            raise self._damaged(path, name, str(error)) from error
-        # The checksum covers the length as four bytes, not as the varint that is stored.
-        checked = length.to_bytes(4 if length < 2**32 else 8, "little") + stored[at:]
-        if len(stored) != at + 4 + length or masked_crc32c(checked) != entry.checksum:
-            raise self._damaged(path, name, "its checksum is wrong")
-        return stored[at + 4 :]
 
     def _bytes(self, name: str, entry: BundleEntry) -> tuple[NDArray[np.uint8], Path]:
         path = self.prefix.with_name(f"{self.prefix.name}.data-{entry.shard:05d}-of-{self.shards:05d}")

@@ -1,21 +1,18 @@
-"""Read the published HDF5 layouts (fixed, varlength and packed) and write varlength, in file order and bounded blocks.
+"""Read the published HDF5 layouts (fixed, varlength and packed), in file order and bounded blocks.
 
 Field names, types and padding: MLCommons' and NVIDIA's BERT submissions, rounds 1.0 to 5.0 (docs/formats.md).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import h5py
 import numpy as np
-from numpy.typing import NDArray
 
 from bertbench.common.errors import DataError
 from bertbench.data.formats.rows import BLOCK_ROWS, Block, FilePlace, Rows
 from bertbench.data.formats.samples import unpacked, unpadded
-from bertbench.data.store.columns import SAMPLE_FIELDS, Array, Columns
-from bertbench.data.store.hdf5 import create_hdf5, open_hdf5
+from bertbench.data.store.hdf5 import open_hdf5
 
 _COMMON = ("input_ids", "segment_ids", "masked_lm_positions", "masked_lm_ids", "next_sentence_labels")
 _PACKED = ("packed_input_len", "packed_masked_lm_len")
@@ -78,33 +75,3 @@ def _read_rows(field: h5py.Dataset, first: int) -> Rows:
     if _has_variable_rows(field):
         return Rows.of(values)
     return Rows(values.reshape(-1), np.full(len(values), values[0].size))
-
-
-def write_varlength(path: Path, samples: int, blocks: Iterable[Columns]) -> None:
-    """Write the samples in the varlength layout, uncompressed, one per row; keep only one block in memory."""
-    with create_hdf5(path) as file:
-        for name in ("input_ids", "segment_ids", "masked_lm_positions", "masked_lm_ids"):
-            file.create_dataset(name, (samples,), h5py.vlen_dtype(SAMPLE_FIELDS[name]), track_times=False)
-        pair_type = SAMPLE_FIELDS["next_sentence_labels"]
-        file.create_dataset("next_sentence_labels", (samples,), pair_type, track_times=False)
-        first = 0
-        for block in blocks:
-            stop = first + len(block)
-            for name, field in file.items():
-                counts = block.masked if name.startswith("masked") else block.lengths
-                values: Array = getattr(block, name)
-                if name == "next_sentence_labels":
-                    field[first:stop] = values
-                else:
-                    field[first:stop] = _rows_to_write(values, counts, SAMPLE_FIELDS[name])
-            first = stop
-
-
-def _rows_to_write(values: Array, counts: Array, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return rows for h5py: an array per row, or one matrix if all are equally long, which h5py would misread."""
-    values = values.astype(dtype, copy=False)
-    if (counts == counts[0]).all():
-        return values.reshape(len(counts), -1)
-    rows = np.empty(len(counts), np.object_)
-    rows[:] = np.split(values, np.cumsum(counts)[:-1])
-    return rows

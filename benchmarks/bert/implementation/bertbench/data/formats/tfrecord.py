@@ -1,10 +1,9 @@
-"""Read MLPerf's TFRecord files, plain or gzip, without TensorFlow, and compute the sizes that samples have in them.
+"""Read MLPerf's TFRecord files, plain or gzip, without TensorFlow.
 
 A record is: length (8 bytes, little endian), masked CRC-32C of it (4), the bytes, masked CRC-32C of them (4);
 the format's documentation is tensorflow.org's "TFRecord and tf.train.Example". formats/example.py reads the message
 inside. MLPerf's reference pads each sample: mlcommons/training,
 retired_benchmarks/bert/cleanup_scripts/create_pretraining_data.py. Files are read in order and bounded blocks.
-Shapes: N samples of a block.
 """
 
 import gzip
@@ -14,32 +13,19 @@ from collections.abc import Iterator
 from io import BufferedReader
 from itertools import islice
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from bertbench.common.errors import DataError
 from bertbench.common.protobuf import masked_crc32c
 from bertbench.common.system_faults import unreadable
 from bertbench.data.formats.example import feature_bytes, integers
-from bertbench.data.formats.rows import BLOCK_ROWS, Block, FilePlace, Rows
+from bertbench.data.formats.rows import BLOCK_ROWS, Block, FilePlace
 from bertbench.data.formats.samples import unpadded
-from bertbench.data.store.columns import MAX_LENGTH, Columns, Integers
 
 _GZIP_MAGIC = b"\x1f\x8b\x08"  # a plain record that began so would have over 559,000 bytes (0x...088b1f)
 # all of MLPerf's features except masked_lm_weights, which only repeats which positions are padding
 _INTEGERS = (
     "input_ids", "segment_ids", "masked_lm_positions", "masked_lm_ids", "next_sentence_labels", "input_mask",
 )  # fmt: skip
-
-MAX_PREDICTIONS = 76  # MLPerf's max_predictions_per_seq
-_FRAME_BYTES = 16  # length 8, its checksum 4, the record's checksum 4
-_PADDED_BYTES = {  # bytes of the padded values: small numbers take one, a float four
-    "input_mask": MAX_LENGTH,
-    "segment_ids": MAX_LENGTH,
-    "masked_lm_weights": 4 * MAX_PREDICTIONS,
-    "next_sentence_labels": 1,
-}
 
 
 def read_tfrecord(path: Path) -> Iterator[Block]:
@@ -122,32 +108,3 @@ def _samples(records: list[bytes], place: FilePlace) -> Block:
     except ValueError as error:
         raise place.error(0, f"a damaged integer ({error}) in it or a record after it, expected varints") from error
     return unpadded(fields, place)
-
-
-def record_bytes(block: Columns) -> Integers:
-    """Return the number of bytes that each sample takes in a file, framing included: [N]."""
-    features_N = np.full(len(block), sum(_entry_bytes(name, size) for name, size in _PADDED_BYTES.items()))
-    for name, counts, width in (
-        ("input_ids", block.lengths, MAX_LENGTH),
-        ("masked_lm_positions", block.masked, MAX_PREDICTIONS),
-        ("masked_lm_ids", block.masked, MAX_PREDICTIONS),
-    ):
-        # padding takes a byte for each value, and larger values more than one
-        more_bytes = Rows(_varint_bytes(getattr(block, name)) - 1, counts).sums()
-        features_N += _entry_bytes(name, width + more_bytes)
-    return _field_bytes(features_N) + _FRAME_BYTES
-
-
-def _entry_bytes(name: str, values: Any) -> Any:
-    """Return the bytes that a feature's map entry {1: name, 2: Feature {list {values}}} takes."""
-    return _field_bytes(_field_bytes(len(name)) + _field_bytes(_field_bytes(_field_bytes(values))))
-
-
-def _field_bytes(size: Any) -> Any:
-    """Return the size in bytes of a field whose content has `size` bytes, with its tag and its length."""
-    return 1 + _varint_bytes(size) + size
-
-
-def _varint_bytes(value: Any) -> Any:
-    """Return the number of bytes of a varint below 2^21."""
-    return 1 + np.greater_equal(value, 1 << 7).astype(np.int64) + np.greater_equal(value, 1 << 14)

@@ -14,9 +14,9 @@ from bertbench.common.errors import DataError
 from bertbench.common.system_faults import systems_error, unreadable
 
 
-def create_hdf5(path: Path, version: str | None = None) -> h5py.File:
-    """Open a new file for writing, in the layout of the library's `version`. Raises OSError."""
-    return h5py.File(path, "w", libver=version, locking=False)
+def create_hdf5(path: Path) -> h5py.File:
+    """Open a new file for writing, in the library's latest layout. Raises OSError."""
+    return h5py.File(path, "w", libver="latest", locking=False)
 
 
 @contextmanager

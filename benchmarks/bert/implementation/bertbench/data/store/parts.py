@@ -5,6 +5,7 @@ the dataset.
 """
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertbench.common.atomic import scratch_folder, write_state
+from bertbench.common.children import die_with_parent
 from bertbench.common.errors import DataError
 from bertbench.common.progress import Progress
 from bertbench.common.system_faults import exists
@@ -124,7 +126,9 @@ def _in_workers(
     scratch: Path, sources: list[InputFile], make: Make, workers: int
 ) -> Iterator[tuple[InputFile, list[ShardFile]]]:
     """Make the parts in worker processes; yield each file with its shards as it finishes."""
-    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+    with ProcessPoolExecutor(
+        workers, get_context("spawn"), initializer=die_with_parent, initargs=(os.getpid(),)
+    ) as pool:
         made = {pool.submit(make, scratch, source): source for source in sources}
         try:
             for part in as_completed(made):

@@ -61,7 +61,7 @@ def finish_split(folder: Path, shards: Sequence[ShardFile]) -> Split:
 def write_shard(path: Path, samples: Columns) -> ShardFile:
     """Write one shard."""
     values = {**vars(samples), "offsets": offsets(samples.lengths), "masked_offsets": offsets(samples.masked)}
-    with create_hdf5(path, "latest") as file:
+    with create_hdf5(path) as file:
         for name, dtype in SHARD_FIELDS.items():
             # contiguous, without timestamps: readers map it from the file, and the same samples give the same bytes
             file.create_dataset(name, data=values[name].astype(dtype, copy=False), track_times=False)

@@ -1,10 +1,10 @@
-"""`bertbench data verify`: check a dataset against its manifest, and its samples against another dataset.
+"""`bertbench data verify`: check a dataset against its manifest.
 
-It reads every byte: checksums of shards and index, counts, each sample's validity, and the digest of all samples
-for `--against`. Shapes: N samples of a shard.
+It reads every byte: checksums of shards and index, counts, and each sample's validity. Shapes: N samples of a shard.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,63 +16,47 @@ from bertbench.common.system_faults import is_systems, unreadable
 from bertbench.data.store.columns import INDEX_NAME, Columns, Index, InvalidSample, pack
 from bertbench.data.store.dataset import BLOCK_SAMPLES, MappedShard, read_index
 from bertbench.data.store.manifest import MANIFEST_NAME, VOCAB_NAME, Manifest, ShardFile, Split, SplitName, file_sha256
-from bertbench.data.store.multiset import SampleMultiset
 
 _RESTORE = "copy it again from where the dataset came from, or prepare the data again"
+
+
+@dataclass
+class Counts:
+    """The valid samples that could be read of a split: all of them only if there are no problems."""
+
+    samples: int = 0
+    tokens: int = 0
+    masked: int = 0
 
 
 class Verified(NamedTuple):
     """The result of a check."""
 
     problems: list[str]
-    multisets: dict[SplitName, SampleMultiset]
-    """The samples that could be read; complete only if there are no problems."""
-    unread: list[Path]
-    """Shards that the system couldn't read, whose samples are therefore not known."""
+    counts: dict[SplitName, Counts]
 
 
 def verify(folder: Path, progress: Progress) -> Verified:
     """Check the whole dataset. Raises DataError only if there is no readable manifest."""
     manifest = Manifest.read(folder)
     problems: list[str] = []
-    unread: list[Path] = []
     if manifest.tokenizer.sha256:  # samples may be converted without a vocabulary
         vocabulary = folder / VOCAB_NAME
         try:
             problems += _change(vocabulary, manifest.tokenizer.sha256)
         except OSError as error:
             problems.append(unreadable(vocabulary, error, _RESTORE))
-    multisets: dict[SplitName, SampleMultiset] = {}
+    counts: dict[SplitName, Counts] = {}
     for name, split in manifest.splits().items():
-        multisets[name] = SampleMultiset()
-        vocab_size = manifest.tokenizer.vocab_size
-        problems += _split_problems(folder / name, split, vocab_size, multisets[name], unread, progress)
-    if not multisets:
+        counts[name] = Counts()
+        problems += _split_problems(folder / name, split, manifest.tokenizer.vocab_size, counts[name], progress)
+    if not counts:
         problems.append(f"{folder}: found no split in {MANIFEST_NAME}, expected train or eval; prepare the data again")
-    return Verified(problems, multisets, unread)
+    return Verified(problems, counts)
 
 
-def differing_splits(folder: Path, verified: Verified, other_folder: Path, other: Verified) -> list[str]:
-    """Return one line per split whose samples differ between the datasets, in any order."""
-    problems = [f"against {problem}" for problem in other.problems]
-    unread = [*verified.unread, *other.unread]
-    if unread:
-        return [*problems, f"{folder}: the samples are not compared with {other_folder}: {unread[0]} can't be read"]
-    for name in sorted(verified.multisets.keys() | other.multisets.keys()):
-        ours = verified.multisets.get(name, SampleMultiset())
-        theirs = other.multisets.get(name, SampleMultiset())
-        if ours != theirs:
-            problems.append(
-                f"{folder}: found {ours.samples:,} {name} samples of digest {ours}, {other_folder} holds "
-                f"{theirs.samples:,} of digest {theirs}; at least one sample differs"
-            )
-    return problems
-
-
-def _split_problems(
-    folder: Path, split: Split, vocab_size: int, read: SampleMultiset, unread: list[Path], progress: Progress
-) -> Iterator[str]:
-    """Yield the faults of a split; add its samples to `read`, and its shards that can't be read to `unread`."""
+def _split_problems(folder: Path, split: Split, vocab_size: int, read: Counts, progress: Progress) -> Iterator[str]:
+    """Yield the faults of a split, and add its samples to `read`."""
     entries = np.empty(0, np.uint16)
     try:
         entries = read_index(folder, split)
@@ -82,18 +66,18 @@ def _split_problems(
     except OSError as error:
         yield unreadable(folder / INDEX_NAME, error, _RESTORE)
     first = 0
-    unread_before = len(unread)
+    has_unread = False  # a shard that the system can't read, whose samples are therefore not known
     for number, shard in enumerate(split.shards, start=1):
         path = folder / shard.name
         try:
             yield from _change(path, shard.sha256)
             yield from _sample_problems(path, shard, entries[first:], vocab_size, read)
         except OSError as error:
-            unread.append(path)
+            has_unread = True
             yield unreadable(path, error, _RESTORE)
         except DataError as error:
             if is_systems(error.__cause__):
-                unread.append(path)
+                has_unread = True
             yield str(error)
         first += shard.samples
         progress.update(number, len(split.shards), f"{folder.name}: {number} of {len(split.shards)} shards")
@@ -102,7 +86,7 @@ def _split_problems(
         ("tokens", read.tokens, split.tokens),
         ("masked tokens", read.masked, split.masked_tokens),
     ):
-        if count != expected and len(unread) == unread_before:
+        if count != expected and not has_unread:
             yield f"{folder}: found {count:,} {name}, the manifest says {expected:,}; prepare the data again"
     known = {shard.name for shard in split.shards} | {INDEX_NAME}
     for path in _listed(folder):
@@ -118,9 +102,7 @@ def _listed(folder: Path) -> list[Path]:
         return []
 
 
-def _sample_problems(
-    path: Path, shard: ShardFile, entries: Index, vocab_size: int, read: SampleMultiset
-) -> Iterator[str]:
+def _sample_problems(path: Path, shard: ShardFile, entries: Index, vocab_size: int, read: Counts) -> Iterator[str]:
     """Yield the first fault of a shard's samples, and count those before it. Raises DataError or OSError."""
     mapped = MappedShard(path, shard.samples)
     for name, offsets in (("offsets", mapped.offsets), ("masked_offsets", mapped.masked_offsets)):
@@ -132,7 +114,9 @@ def _sample_problems(
         if invalid := _first_invalid(block, vocab_size, entries[first : first + len(block)]):
             yield f"{path}: sample {first + invalid.number}: found {invalid.fault}; prepare the data again"
             return
-        read.add(block)
+        read.samples += len(block)
+        read.tokens += int(block.lengths.sum())
+        read.masked += int(block.masked.sum())
 
 
 def _first_invalid(block: Columns, vocab_size: int, entries: Index) -> InvalidSample | None:

@@ -1,1 +1,0 @@
-"""The files that MLCommons publishes for BERT, and the check of a download."""

@@ -1,0 +1,49 @@
+"""A process that we start ends when the process that started it ends, whatever ended that one."""
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests.ranks import LIMIT_S
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="asks Linux for a signal at the parent's death")
+
+PARENT = """
+import subprocess, sys
+from bertbench.common.children import dying_with_us
+child = subprocess.Popen(["sleep", "3600"], stdout=sys.stdout, preexec_fn=dying_with_us())
+print("started", flush=True)
+child.wait()
+"""
+JUDGE = """
+import time
+from concurrent.futures import ProcessPoolExecutor
+from compliance.__main__ import _end_with_parent
+pool = ProcessPoolExecutor(2, initializer=_end_with_parent)
+work = [pool.submit(time.sleep, 3600) for _ in range(2)]
+while not all(future.running() for future in work):
+    time.sleep(0.01)
+print("started", flush=True)
+pool.shutdown()
+"""
+ORPHAN = "from bertbench.common.children import die_with_parent; die_with_parent(parent=0)"
+
+
+@pytest.mark.parametrize(
+    ("program", "number"),
+    [(PARENT, signal.SIGKILL), (PARENT, signal.SIGTERM), (PARENT, signal.SIGINT), (JUDGE, signal.SIGKILL)],
+)
+def test_a_child_dies_with_the_process_that_started_it(program: str, number: signal.Signals) -> None:
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == b"started\n"
+        parent.send_signal(number)
+        rest, _ = parent.communicate(timeout=LIMIT_S)  # the pipe ends when the last process that holds it has ended
+    assert rest == b""
+
+
+def test_a_process_whose_parent_ended_before_it_asked_dies_at_once() -> None:
+    done = subprocess.run([sys.executable, "-c", ORPHAN], timeout=LIMIT_S, check=False)
+    assert done.returncode == -signal.SIGKILL
