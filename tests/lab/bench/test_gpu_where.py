@@ -149,16 +149,6 @@ def test_operations_and_bytes_are_those_of_the_sizes() -> None:
     assert by_name["cast of a gradient to fp8"].moved == (2 + 1 + 1) * 7 * 24
 
 
-def test_only_the_forward_product_in_fp8_sums_fast_as_in_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    fast_sums: list[bool] = []
-    monkeypatch.setattr(rates, "scaled_product", lambda *_, fast=False, **__: fast_sums.append(fast))
-    sizes = rates.RateSizes(torch.device("cpu"), 32, 16, 48, 2, [5, 3], 100, 1, 0.0)
-    for kernel in rates.kernels(sizes):
-        if kernel.name.startswith("fp8 qkv"):
-            kernel.build()()
-    assert fast_sums == [True, False, False], "forward, to input, to weight"
-
-
 FP8 = ("precision.compute=fp8",)
 SMALL_STEPS = steps.sizes_here()._replace(device="cpu", shape=TINY, samples=6, timed=6, warm_up=1, profiled=2)
 

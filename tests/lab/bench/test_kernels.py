@@ -12,13 +12,14 @@ import torch
 
 from bertbench.common.paths import REPOSITORY
 from lab.bench import kernels
-from lab.bench.budgets import broken_budgets, budgets
+from lab.bench.budgets import broken_budgets, broken_by_own_kernel, budgets
 from lab.kernels import absent_gpu
 from lab.kernels.absent_gpu import GPUS
 from lab.kernels.certificate import PieceResources
 from lab.kernels.certificate import certificate as certify
 from lab.kernels.codegen import Kernel, graph_of
 from lab.kernels.launches import multi_tensor_launches
+from lab.kernels.own_kernels import Instructions, count_instructions
 from lab.kernels.step import PIECES, TOKENS, batch_of_tokens
 from tests.conftest import Answer, Printed
 
@@ -46,6 +47,15 @@ def shown_counts(title: str, kernels: int, launches: int, megabytes: float) -> b
     columns = {"2.14": shown[:3], "2.13": shown[3:6], "2.11": shown[6:]}
     newest = max(oldest for oldest in columns if oldest <= torch.__version__)
     return columns[newest] == [f"{kernels:,}", f"{launches:,}", gigabytes]
+
+
+@needs_triton
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100"])
+def test_our_own_kernels_stay_within_their_budget_of_instructions(arch: str) -> None:
+    counted = count_instructions(arch, absent_gpu.GPUS[arch])
+    assert len(counted) == (2 if arch == "sm_80" else 5)
+    assert [problem for kernel in counted for problem in broken_by_own_kernel(kernel, budgets())] == []
+    assert all(kernel.instructions_per_element > 10 for kernel in counted), "a count of no instructions would pass"
 
 
 @pytest.mark.slow
@@ -101,10 +111,14 @@ def test_a_broken_budget_is_named_and_fails_the_command(
     limit = budgets()["every_kernel"]["spill_bytes"]
     spilling = found("embeddings", spill_bytes=limit + 8)
     monkeypatch.setattr(kernels, "certificate", lambda *_, **__: [found(), spilling])
+    most = budgets()["instructions_per_element"]["GELU"]
+    own = [Instructions("GELU", "sm_90", most, 0), Instructions("GELU", "sm_90", most + 0.1, 0)]
+    monkeypatch.setattr(kernels, "count_instructions", lambda *_: own)
     words = "lab", "kernels", "--arch", "sm_90"
-    assert [row["within_budget"] for row in answer(*words, code=1)] == [True, False]
+    assert [row["within_budget"] for row in answer(*words, code=1)] == [True, False, True, False]
     said = printed(*words, code=1)
     assert f"sm_90 embeddings: {limit + 8} bytes spilled per thread, the budget is {limit}" in said
+    assert f"sm_90 GELU: {most + 0.1} instructions per element, the budget is {most}" in said
 
 
 def test_fp8_is_counted_for_the_gpus_that_have_it(
@@ -118,6 +132,7 @@ def test_fp8_is_counted_for_the_gpus_that_have_it(
         return []
 
     monkeypatch.setattr(kernels, "certificate", counted)
+    monkeypatch.setattr(kernels, "count_instructions", lambda *_: [])
     answer("lab", "kernels", "--precision", "fp8")
     answer("lab", "kernels")
     assert asked == [(["sm_90", "sm_100"], 2, "fp8"), (["sm_80", "sm_90", "sm_100"], len(PIECES), "bf16")]
