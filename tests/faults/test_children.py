@@ -1,8 +1,10 @@
 """A process that we start ends when the process that started it ends, whatever ended that one."""
 
+import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -28,6 +30,13 @@ while not all(future.running() for future in work):
 print("started", flush=True)
 pool.shutdown()
 """
+COMMAND = """
+import subprocess, sys
+from bertbench.common.children import begin
+begin()
+subprocess.run([sys.executable, "-c", "import time; from bertbench.common.children import temporary_folder; "
+    "print(temporary_folder(), flush=True); time.sleep(3600)"])
+"""
 ORPHAN = "from bertbench.common.children import die_with_parent; die_with_parent(parent=0)"
 
 
@@ -47,3 +56,16 @@ def test_a_child_dies_with_the_process_that_started_it(program: str, number: sig
 def test_a_process_whose_parent_ended_before_it_asked_dies_at_once() -> None:
     done = subprocess.run([sys.executable, "-c", ORPHAN], timeout=LIMIT_S, check=False)
     assert done.returncode == -signal.SIGKILL
+
+
+def test_a_stopped_command_removes_the_temporary_folders_of_the_processes_that_it_kills(tmp_path: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        [sys.executable, "-c", COMMAND], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
+    ) as command:
+        assert command.stdout is not None
+        folder = Path(command.stdout.readline().decode().strip())
+        assert folder.parent == tmp_path and folder.is_dir()
+        command.send_signal(signal.SIGTERM)
+        command.communicate(timeout=LIMIT_S)
+    assert list(tmp_path.iterdir()) == []

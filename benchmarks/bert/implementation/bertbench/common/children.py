@@ -9,10 +9,13 @@ Not covered are children of other programs, such as g++ and torch's compile work
 they are compiling. Temporary files are removed only by commands that end in another way.
 """
 
+import atexit
 import ctypes
 import os
+import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
@@ -49,6 +52,20 @@ def dying_with_us(number: int = signal.SIGKILL) -> Callable[[], None]:
     return partial(die_with_parent, os.getpid(), number)
 
 
+def temporary_folder() -> str:
+    """Make a folder that is removed when this process ends, or when a command above it kills it.
+
+    Its name has the process's number, by which the command finds it.
+    """
+    folder = tempfile.mkdtemp(prefix=_folder_prefix(os.getpid()))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def _folder_prefix(process: int) -> str:
+    return f"bertbench-{process}-"
+
+
 def begin() -> None:
     """Take over this process for one command: a signal that asks it to end also ends its children.
 
@@ -76,6 +93,12 @@ def _kill_descendants(process: int) -> None:
             if _TRACKER not in Path(f"/proc/{child}/cmdline").read_bytes():
                 _kill_descendants(child)
                 os.kill(child, signal.SIGKILL)
+                _remove_folders(child)
+
+
+def _remove_folders(process: int) -> None:
+    for folder in Path(tempfile.gettempdir()).glob(f"{_folder_prefix(process)}*"):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _child_processes(process: int) -> list[int]:

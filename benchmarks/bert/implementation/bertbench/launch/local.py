@@ -4,16 +4,13 @@ After a rank dies, not the same agent but a new one, with a new store, starts th
 attempt is left, and the exit codes of that attempt decide whether there is another.
 """
 
-import atexit
 import logging
 import os
 import re
 import shlex
-import shutil
 import signal
 import socket
 import sys
-import tempfile
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
@@ -25,7 +22,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, P
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from bertbench.checkpoint.resumption import PUT_BACK, Resumption, continue_run, ended, find_resumption
-from bertbench.common.children import LAUNCHER, obeyed
+from bertbench.common.children import LAUNCHER, obeyed, temporary_folder
 from bertbench.common.errors import TARGET_MISSED, BertbenchError, ConfigError, RunError, StoppedError, system_reason
 from bertbench.common.system_faults import unreadable
 from bertbench.config import System
@@ -86,8 +83,7 @@ def agent_of(system: System) -> elastic_launch:
     for name in logging.root.manager.loggerDict:
         if name.startswith("torch.distributed.elastic"):  # the callers report failures; each logger has its own level
             logging.getLogger(name).setLevel(logging.CRITICAL)
-    causes = tempfile.mkdtemp(prefix="bertbench-")  # where ranks write why they fail; torch would leave its own folder
-    atexit.register(shutil.rmtree, causes, ignore_errors=True)
+    causes = temporary_folder()  # where ranks write why they fail; torch would leave its own folder
     return elastic_launch(
         LaunchConfig(
             min_nodes=1,

@@ -7,17 +7,14 @@ compiler, torch's operations compute the same in more passes over memory.
 Shapes: R tokens, D features; R2 means two numbers for each token.
 """
 
-import atexit
 import ctypes
 import hashlib
 import math
 import os
 import platform
 import shlex
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -32,7 +29,7 @@ from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.nn import functional
 
 from bertbench.common.atomic import new_file
-from bertbench.common.children import dying_with_us
+from bertbench.common.children import dying_with_us, temporary_folder
 from bertbench.common.paths import cache_folder
 from bertbench.common.turns import one_at_a_time
 
@@ -84,9 +81,7 @@ def _cache() -> Path:
     if os.access(folder, os.W_OK):
         return folder
     print(f"{folder} can't be written, so each process compiles for itself; set XDG_CACHE_HOME", file=sys.stderr)
-    own_folder = tempfile.mkdtemp(prefix="bertbench-loops-")
-    atexit.register(shutil.rmtree, own_folder, ignore_errors=True)
-    return Path(own_folder)
+    return Path(temporary_folder())
 
 
 def _compile(compiler: list[str], compiled: Path) -> None:
