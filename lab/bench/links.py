@@ -6,12 +6,12 @@ metrics as in any run. Times are from run_start to run_stop.
 
 import argparse
 import math
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from bertbench.cli.arguments import SYSTEM_HELP, add_system_arguments
+from bertbench.common.children import temporary_folder
 from bertbench.common.errors import ConfigError
 from bertbench.common.progress import Progress
 from bertbench.config import System, load_system
@@ -93,20 +93,18 @@ def _on_rank(
 ) -> list[LinkRow]:
     rows = []
     progress = Progress(enabled=world.leads)
-    with tempfile.TemporaryDirectory() as folder:
-        for mbit in mbits:
-            limit_bandwidth(mbit)
-            for way, system in systems.items():
-                log = Path(folder) / f"{way}_{mbit:g}.txt"
-                train_quietly(world, system, seed, log)
-                if not world.leads:
-                    continue
-                run = read_timed_run(log, to_target)
-                rate = round(run.samples / run.seconds, 1)
-                rows.append(LinkRow(way, mbit, latency_ms, rate, run.samples, run.reached, round(run.seconds, 3)))
-                progress.message(
-                    f"{mbit:g} Mbit/s, {latency_ms:g} ms: {way}: {run.samples:,} samples, {run.seconds:.1f} s"
-                )
+    folder = Path(temporary_folder())
+    for mbit in mbits:
+        limit_bandwidth(mbit)
+        for way, system in systems.items():
+            log = folder / f"{way}_{mbit:g}.txt"
+            train_quietly(world, system, seed, log)
+            if not world.leads:
+                continue
+            run = read_timed_run(log, to_target)
+            rate = round(run.samples / run.seconds, 1)
+            rows.append(LinkRow(way, mbit, latency_ms, rate, run.samples, run.reached, round(run.seconds, 3)))
+            progress.message(f"{mbit:g} Mbit/s, {latency_ms:g} ms: {way}: {run.samples:,} samples, {run.seconds:.1f} s")
     return rows
 
 
