@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pynvml
 
-from bertbench.common.children import dying_with_us
+from bertbench.common.children import child_processes, dying_with_us
 from bertbench.machine.gpus import ask_driver, visible_gpus
 
 _EVERY_S = 0.2
@@ -75,7 +75,7 @@ def _between(samples: Sequence[UseSample], began_ms: float, ended_ms: float) -> 
 def _processor_times(pid: int) -> dict[int, float]:
     """Return the processor time of a process and of each of its descendants."""
     times = {pid: _processor_s(pid)}
-    for child in _children(pid):
+    for child in child_processes(pid):
         times |= _processor_times(child)
     return times
 
@@ -90,12 +90,3 @@ def _processor_s(pid: int) -> float:
     user_ticks = int(after_name[11])
     system_ticks = int(after_name[12])
     return (user_ticks + system_ticks) / os.sysconf("SC_CLK_TCK")
-
-
-def _children(pid: int) -> list[int]:
-    """Return the children of a process, from Linux's list of them, so that other processes needn't be examined."""
-    try:
-        lists = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children")]
-    except OSError:
-        return []
-    return [int(child) for text in lists for child in text.split()]

@@ -88,7 +88,7 @@ def _stop(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _kill_descendants(process: int) -> None:
-    for child in _child_processes(process):
+    for child in child_processes(process):
         with suppress(OSError):  # it has ended
             if _TRACKER not in Path(f"/proc/{child}/cmdline").read_bytes():
                 _kill_descendants(child)
@@ -101,7 +101,7 @@ def _remove_folders(process: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _child_processes(process: int) -> list[int]:
+def child_processes(process: int) -> list[int]:
     """Return the children of a process, from Linux's list of them, so that other processes needn't be examined."""
     try:
         lists = [path.read_text() for path in Path(f"/proc/{process}/task").glob("*/children")]
