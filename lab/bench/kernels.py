@@ -50,17 +50,17 @@ def measure(arguments: argparse.Namespace, _: Progress) -> BenchResult:
         problems += problems_of_piece
         row = {name: getattr(piece, name) for name in _FIELDS}
         rows.append({**row, "within_budget": not problems_of_piece})
-    own = []
+    own_kernels = []
     for arch in archs:
-        own += count_instructions(arch, GPUS[arch])
-    for kernel in own:
+        own_kernels += count_instructions(arch, GPUS[arch])
+    for kernel in own_kernels:
         problems_of_kernel = list(broken_by_own_kernel(kernel, budgets()))
         problems += problems_of_kernel
         rows.append({**kernel._asdict(), "within_budget": not problems_of_kernel})
     size = f"{arguments.precision}, {arguments.tokens:,} tokens"
     head = f"BERT-Large, {size}, forward and backward; counted and compiled, not run"
     verdict = problems or [f"within the budgets of {shown_path(FILE)}"]
-    text = [head, *table_lines(pieces, _COLUMNS), "", *table_lines(own, _COLUMNS_OF_OWN), *verdict]
+    text = [head, *table_lines(pieces, _COLUMNS), "", *table_lines(own_kernels, _COLUMNS_OF_OWN), *verdict]
     return BenchResult(rows, text, code=1 if problems else 0)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from bertbench.data.store.columns import Integers
 
-LARGEST_DEVIATIONS = 4.0
+_LARGEST_DEVIATIONS = 4.0
 """A run's largest part is taken to be this many standard deviations above the mean; one part in 30,000 is larger."""
 
 
@@ -21,4 +21,4 @@ def in_parts(share: Integers, parts: int) -> list[Integers]:
 def largest_size(sizes: Sequence[float]) -> float:
     """Estimate the size of a run's largest part from the sizes of some of its parts."""
     sizes_P = np.array(sizes, np.float64)
-    return float(max(sizes_P.mean() + LARGEST_DEVIATIONS * sizes_P.std(), sizes_P.max()))
+    return float(max(sizes_P.mean() + _LARGEST_DEVIATIONS * sizes_P.std(), sizes_P.max()))

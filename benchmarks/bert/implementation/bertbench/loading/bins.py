@@ -98,7 +98,8 @@ class BinSampler(Sampler):
     def of(cls, sampler: Sampler, steps: Iterable[int], longest: int) -> Self:
         """Return a sampler with bins for all parts of these steps; the same on all ranks.
 
-        Planning takes 0.5 to 12 ms a step, depending on the batch: seconds for a whole run, before its clock starts.
+        Planning takes 0.2 to 20 ms a step, from 448 to 16,416 samples: 1 to 6 s for a whole run, before its clock
+        starts (one core of an AMD EPYC).
         """
         parts: list[Bin] = []
         for step in steps:
@@ -126,14 +127,18 @@ def _earlier_parts(sampler: Sampler, plan: StepPlan) -> list[Bin]:
         return []
     assigned = plan.assigned
     ranks = len(assigned.counts())
-    parts_of_ranks = [[len(piece) for piece in sampler.pieces(assigned.of(rank))] for rank in range(ranks)]
-    sequences_L = np.array([sequences for parts in parts_of_ranks for sequences in parts])
-    is_last_L = np.array([number == len(parts) for parts in parts_of_ranks for number in range(1, len(parts) + 1)])
+    sequences: list[int] = []
+    last_parts: list[int] = []
+    for rank in range(ranks):
+        sequences += [len(piece) for piece in sampler.pieces(assigned.of(rank))]
+        last_parts.append(len(sequences) - 1)
+    sequences_L = np.array(sequences)
     starts_L = np.cumsum(sequences_L) - sequences_L
     tokens_L = np.add.reduceat(sampler.dataset.lengths(assigned.ids_S), starts_L)
     masked_L = np.add.reduceat(sampler.dataset.masked(assigned.ids_S), starts_L)
     sizes_L3 = np.stack((tokens_L, masked_L, sequences_L), axis=1)
-    return [Bin(*size) for size in sizes_L3[~is_last_L].tolist()]
+    earlier_sizes = np.delete(sizes_L3, last_parts, axis=0)
+    return [Bin(*size) for size in earlier_sizes.tolist()]
 
 
 def largest_last_part(sampler: Sampler, plan: StepPlan) -> Bin:

@@ -41,8 +41,9 @@ def present_gpus() -> list[PresentGpu]:
     present = []
     for gpu in visible_gpus():
         memory = ask_driver(pynvml.nvmlDeviceGetMemoryInfo, gpu)
-        whole = ask_driver(pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle, gpu) or gpu
-        capability = ask_driver(pynvml.nvmlDeviceGetCudaComputeCapability, whole)
+        # of a slice, the driver gives no compute capability
+        divided_gpu = ask_driver(pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle, gpu)
+        capability = ask_driver(pynvml.nvmlDeviceGetCudaComputeCapability, divided_gpu or gpu)
         if memory is not None and capability is not None:
             model = ask_driver(pynvml.nvmlDeviceGetName, gpu) or "unknown model"
             major, minor = capability
