@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Make timed runs of a system: ./run_and_time.sh [SYSTEM] [--runs N] [options of `bertbench train`]
-# Without SYSTEM it takes DGXSYSTEM, CONFIG_NAME or cpu_demo; without --runs it makes NEXP runs, or one. Each run writes
+# Without SYSTEM it takes DGXSYSTEM, CONFIG_NAME, PGSYSTEM or cpu_demo; without --runs it makes NEXP runs, or one. Each run writes
 # runs/SYSTEM/bert/result_<n>.txt. docs/running.md lists the other variables that it reads.
 set -euo pipefail
 
@@ -19,7 +19,16 @@ if [[ ! -x "$python" ]]; then
   }
 fi
 
-named="${DGXSYSTEM:-${CONFIG_NAME:-}}"
-[[ ($# -gt 0 && "$1" != -*) || -n "$named" ]] || set -- cpu_demo "$@"
+named="${DGXSYSTEM:-${CONFIG_NAME:-${PGSYSTEM:-}}}"
+if [[ ($# -eq 0 || "$1" == -*) && -z "$named" ]]; then
+  for variable in BATCHSIZE GRADIENT_STEPS LR OPT_LAMB_BETA_1 OPT_LAMB_BETA_2 WEIGHT_DECAY_RATE MAX_STEPS WARMUP_STEPS \
+    START_WARMUP_STEP MAX_SAMPLES_TERMINATION EVAL_ITER_SAMPLES TARGET_MLM_ACCURACY; do
+    if [[ -n "${!variable:-}" ]]; then
+      echo "run_and_time.sh: $variable is exported, but nothing names a system; give SYSTEM, or export DGXSYSTEM" >&2
+      exit 2
+    fi
+  done
+  set -- cpu_demo "$@"
+fi
 # -P ignores a folder named bertbench in the working directory, such as a clone of the repository
 exec "$python" -P -m bertbench launch "$@"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bertbench.common.paths import LAUNCH
-from bertbench.launch.variables import RUNS_VARIABLES, SYSTEM_VARIABLES, VARIABLES
+from bertbench.launch.variables import RUNS_VARIABLES, VARIABLES
 from tests.conftest import Program
 
 # pyxis and apptainer let an image's variables win over the job's, unless they are named or given
@@ -306,7 +306,7 @@ def test_a_contradiction_ends_the_job_before_a_step(
 
 @pytest.mark.parametrize(
     ("script", "left_out"),
-    [("run.sub", set()), ("run_with_docker.sh", {*SYSTEM_VARIABLES, *RUNS_VARIABLES, "CONT", "DATADIR", "LOGDIR"})],
+    [("run.sub", set()), ("run_with_docker.sh", {*RUNS_VARIABLES, "CONT", "DATADIR", "LOGDIR"})],
 )
 def test_the_scripts_know_every_variable_that_is_honoured(script: str, left_out: set[str]) -> None:
     found = re.search(r"submission=\((.*?)\)", (LAUNCH / script).read_text(), re.DOTALL)

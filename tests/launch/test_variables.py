@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 import os
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from bertbench.launch.command_lines import SLURM_SCRIPT
 from bertbench.launch.honour import honour
 from bertbench.launch.image import image_for
 from bertbench.launch.time_limits import minutes_of
-from bertbench.launch.variables import RECORD, VARIABLES, Variables
+from bertbench.launch.variables import HYPER_PARAMETERS, OTHER_NAMES, RECORD, VARIABLES, Variables
 from bertbench.training import rank_run
 from tests.conftest import Answer, Captured, Printed, write_json
 from tests.distributed.test_ranks import SHELL
@@ -86,7 +87,7 @@ def test_variables_with_the_system_s_own_values_are_one_line_and_no_run_refuses_
     exported = {name: SUBMISSION[name] for name in ("DGXNNODES", "BATCHSIZE", "LR", "EVAL_ITER_SAMPLES")}
     arguments = honoured(exported, system="dgxa100_n8")
     assert arguments.overrides == []
-    assert arguments.variables.lines == ["BATCHSIZE, LR, EVAL_ITER_SAMPLES, DGXNNODES: as dgxa100_n8 has"]
+    assert arguments.variables.lines[0] == "BATCHSIZE, LR, EVAL_ITER_SAMPLES, DGXNNODES: as dgxa100_n8 has"
     assert arguments.variables.values == exported
 
 
@@ -124,13 +125,52 @@ def test_packed_rows_count_as_two_samples(honoured: Honoured) -> None:
     assert by_hand.overrides == ["data.local_batch=80"]
 
 
+@pytest.mark.parametrize("name", ["XE9680x8H100-SXM-80GB", "DGXH200_1x8x48x1", "DGXH200_1x8x48x1_pack"])
+def test_extra_params_say_whether_a_batch_counts_packed_rows(honoured: Honoured, name: str) -> None:
+    packed = {"EXTRA_PARAMS": "--dense_seq_output --packed_samples --use_cuda_graph", "PACKING_FACTOR": "1"}
+    arguments = honoured({"DGXSYSTEM": name, "BATCHSIZE": "40", **packed}, system="dgxh200_n1")
+    assert arguments.overrides == ["data.local_batch=80"]
+
+
+def test_a_name_counts_the_rows_that_extra_params_pack(honoured: Honoured) -> None:
+    exported = {"DGXSYSTEM": "DGXH200_1x8x48x1", "EXTRA_PARAMS": "--packed_samples"}
+    assert honoured({**exported, "BATCHSIZE": "48"}).overrides == []
+    with pytest.raises(ConfigError, match="export DGXSYSTEM=DGXH200_1x8x40x1_pack, or BATCHSIZE as"):
+        honoured({**exported, "BATCHSIZE": "40"})
+    with pytest.raises(ConfigError, match="ends with _pack, but EXTRA_PARAMS lacks --packed_samples"):
+        honoured({"DGXSYSTEM": "DGXH200_1x8x48x1_pack", "EXTRA_PARAMS": "--unpad"}, system="dgxh200_n1")
+
+
+def test_the_hyper_parameters_that_a_file_leaves_to_the_system_are_named_with_their_values(honoured: Honoured) -> None:
+    exported = {name: text for name, text in SUBMISSION.items() if name != "WEIGHT_DECAY_RATE"}
+    lines = honoured(exported).variables.lines
+    assert "not exported, so as dgxa100_n8 has: WEIGHT_DECAY_RATE 0.1 (published scripts take 0.01), TARGET_" in (
+        "\n".join(lines)
+    )
+    assert "BATCHSIZE" not in lines[-1]
+    given = honoured(exported, overrides=["optimizer.weight_decay=0.01"]).variables.lines
+    assert not any("WEIGHT_DECAY_RATE" in line for line in given)
+    assert not any("not exported" in line for line in honoured({"SEED": "3"}, system="dgxa100_n8").variables.lines)
+
+
+def test_the_demo_does_not_start_with_exported_hyper_parameters() -> None:
+    for name in HYPER_PARAMETERS:
+        done = subprocess.run(
+            [REPOSITORY / "run_and_time.sh", "--smoke"],
+            env={**os.environ, name: "1", "PGNNODES": "1"},
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert (done.returncode, done.stdout) == (2, "")
+        assert f"{name} is exported, but nothing names a system" in done.stderr
+
+
 def test_an_argument_beats_a_variable_and_is_named(honoured: Honoured) -> None:
     exported = {"DGXSYSTEM": "dgxa100_n1", "NEXP": "10", "SEED": "3", "LR": "1e-3", "BATCHSIZE": "7", "DGXNNODES": "2"}
     given = ["optimizer.learning_rate=2e-3", "data.global_batch_size=448", "hardware.number_of_nodes=1"]
     arguments = honoured(exported, system="dgxa100_n2", runs=1, seed=5, overrides=given)
     assert (arguments.system, arguments.runs, arguments.seed, arguments.overrides) == ("dgxa100_n2", 1, 5, given)
     assert arguments.variables.values == {}
-    assert [line.partition(" is not used: ")[::2] for line in arguments.variables.lines] == [
+    assert [line.partition(" is not used: ")[::2] for line in arguments.variables.lines[:-1]] == [
         ("DGXSYSTEM=dgxa100_n1", "the argument dgxa100_n2 names the system"),
         ("NEXP=10", "--runs 1 is given"),
         ("SEED=3", "--seed 5 is given"),
@@ -167,6 +207,18 @@ REFUSED = {
     "CHECKPOINTDIR=/x": "CHECKPOINTDIR=/x: published submissions read starting weights from it or write checkpoints",
     "CHECKPOINTDIR_PHASE1=/x": "--weights PATH names a file of `bertbench checkpoint import`",
     "EVAL_ITER_START_SAMPLES=9": "EVAL_ITER_START_SAMPLES=9: the first evaluation comes after one interval",
+    "OPTIMIZER=FusedAdam": "OPTIMIZER=FusedAdam: dgxa100_n8 has optimizer.name lamb; give --set optimizer.name=adam",
+    "OPTIMIZER=sgd": "OPTIMIZER=sgd: expected a name that contains adam or lamb",
+    "EPSILON=1e-9": "EPSILON=1e-9: dgxa100_n8 has optimizer.epsilon 1e-06; give --set optimizer.epsilon=1e-09",
+    "END_LR=4.9e-5": "END_LR=4.9e-5: dgxa100_n8 has schedule.end_learning_rate 0.0; give --set",
+    "START_STEPS=-16": "START_STEPS=-16: dgxa100_n8 has schedule.start_warmup_step 0; give --set",
+    "GRAD_STEPS=2": "GRAD_STEPS=2: dgxa100_n8 has data.gradient_accumulation_steps 1; give --set",
+    "EVAL_ITER=325000": "EVAL_ITER=325000: dgxa100_n8 has evaluation.interval_samples 175000; give --set",
+    "UNITTEST=1": "UNITTEST=1: it asks for the unit tests of a published submission",
+    "PGNNODES=4": "PGNNODES=4: dgxa100_n8 has 8 nodes",
+    "PGSYSTEM=PG DGXSYSTEM=a": "DGXSYSTEM=a and PGSYSTEM=PG name different systems",
+    "DGXSYSTEM=DGXA100_4x8x48x1_clipafter": "names clipping after the all-reduce, but dgxa100_n8 clips before it",
+    "CONFIG_NAME=DGXA100_8x8x48x1_open": "names the open division, but dgxa100_n8 is for the closed one",
     "TARGET_MLM_ACCURACY=0.5": "TARGET_MLM_ACCURACY=0.5: evaluation.target 0.5 is not allowed in the closed division",
     "DGXSYSTEM=a CONFIG_NAME=b": "DGXSYSTEM=a and CONFIG_NAME=b name different systems",
 }
@@ -189,6 +241,8 @@ NAMED = {
     "DGXSYSTEM=DGXA100_8x8x48x1_clipafter": "names clipping after the all-reduce, but dgxa100_n8 clips before it",
     "DGXSYSTEM=DGXH100_1x8x48x1": "DGXSYSTEM=DGXH100_1x8x48x1: no system of 1 nodes with 8 DGXH100 GPUs comes with",
     "DGXSYSTEM=dgxa100_n9": "DGXSYSTEM=dgxa100_n9: found no system 'dgxa100_n9'; did you mean dgxa100_n8?",
+    "DGXSYSTEM=XE9680x8H100 DGXNNODES=2 DGXNGPU=4": "`bertbench config init --nodes 2 --gpus 4 --gpu-model MODEL` ",
+    "PGSYSTEM=PG BATCHSIZE=64": "PGSYSTEM=PG: found no system 'PG'",
     "DGXSYSTEM=dgxa100_n8_open LR=1e-3": "LR=1e-3: dgxa100_n8_open scales it to its batch (scale_from_batch)",
     "DGXSYSTEM=cpu_parallel BATCHSIZE=32": "BATCHSIZE=32 counts samples per GPU, but cpu_parallel splits the model",
 }
@@ -242,10 +296,39 @@ def test_other_commands_don_t_read_them(printed: Printed, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize(
     ("text", "minutes"),
-    [("90", 90), ("90:30", 91), ("1:30:00", 90), ("1-0", 1440), ("1-2:30", 1590), ("0-0:0:1", 1)],
+    [
+        ("90", 90),
+        ("90:30", 91),
+        ("1:30:00", 90),
+        ("1-0", 1440),
+        ("1-2:30", 1590),
+        ("0-0:0:1", 1),
+        ("UNLIMITED", math.inf),
+        ("infinite", math.inf),
+    ],
 )
 def test_a_wall_time_is_read_as_sbatch_reads_it(text: str, minutes: int) -> None:
     assert minutes_of(text) == minutes
+
+
+def test_a_job_without_a_limit_of_time(answer: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("WALLTIME", "WALLTIME_MINUTES"):
+        with monkeypatch.context() as exported:
+            exported.setenv(name, "UNLIMITED")
+            (line,) = answer("launch", "dgxa100_n8", "--on", "slurm", "--dry-run")["commands"]
+            assert "--time=UNLIMITED" in line
+            assert answer("launch", "dgxa100_n8", "--dry-run")["commands"]
+
+
+def test_a_hyper_parameter_by_another_name_passes_if_the_system_has_its_value(honoured: Honoured) -> None:
+    exported = {
+        "OPTIMIZER": "DistributedFusedLAMB", "EPSILON": "1e-6", "END_LR": "0", "START_STEPS": "0", "GRAD_STEPS": "1",
+        "EVAL_ITER": "175000", "EVAL_START": "175000",
+    }  # fmt: skip
+    assert set(exported) == set(OTHER_NAMES)
+    assert honoured(exported, system="dgxa100_n8").variables.values == exported
+    chosen = honoured({"OPTIMIZER": "LAMB"}, system="dgxa100_n8_open", overrides=["optimizer.name=adam"])
+    assert "OPTIMIZER=LAMB is not used: --set optimizer.name is given" in chosen.variables.lines
 
 
 def test_a_record_ends_the_reading_of_variables(honoured: Honoured) -> None:

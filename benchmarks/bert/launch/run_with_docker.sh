@@ -19,7 +19,7 @@ fail() {
 script="${BASH_SOURCE[0]}"
 [[ ! -L "$script" ]] || script="$(readlink -f "$script")" # started by the link next to the configuration files
 repository="$(cd "$(dirname "$script")/../../.." && pwd)"
-named="${DGXSYSTEM:-${CONFIG_NAME:-}}"
+named="${DGXSYSTEM:-${CONFIG_NAME:-${PGSYSTEM:-}}}"
 if [[ $# -ge 1 && "$1" != -* ]]; then
   named="$1"
   shift
@@ -52,11 +52,12 @@ if [[ -n "${EVALDIR:-}" ]]; then
 fi
 # Variables that published submissions export (bertbench.launch.variables), unless `bertbench launch` turned them into
 # arguments.
-submission=(SEED DGXNNODES DGXNGPU WALLTIME WALLTIME_MINUTES BATCHSIZE GRADIENT_STEPS LR OPT_LAMB_BETA_1 OPT_LAMB_BETA_2
-  WEIGHT_DECAY_RATE MAX_STEPS WARMUP_STEPS START_WARMUP_STEP MAX_SAMPLES_TERMINATION EVAL_ITER_SAMPLES
-  TARGET_MLM_ACCURACY INIT_LOSS_SCALE EVALDIR EVAL_ITER_START_SAMPLES CHECKPOINTDIR CHECKPOINTDIR_PHASE1 DATADIR_PHASE2
-  DATADIR_PHASE2_PACKED EXTRA_PARAMS MLPERF_SUBMISSION_ORG MLPERF_SUBMISSION_PLATFORM MLPERF_SUBMITTER MLPERF_SYSTEM_NAME
-  MLPERF_STATUS MLPERF_DIVISION MLPERF_CLUSTER_NAME MLPERF_RULESET)
+submission=(DGXSYSTEM CONFIG_NAME PGSYSTEM SEED DGXNNODES DGXNGPU PGNNODES PGNGPU WALLTIME WALLTIME_MINUTES BATCHSIZE
+  GRADIENT_STEPS LR OPT_LAMB_BETA_1 OPT_LAMB_BETA_2 WEIGHT_DECAY_RATE MAX_STEPS WARMUP_STEPS START_WARMUP_STEP
+  MAX_SAMPLES_TERMINATION EVAL_ITER_SAMPLES TARGET_MLM_ACCURACY OPTIMIZER EPSILON END_LR START_STEPS GRAD_STEPS EVAL_ITER
+  EVAL_START INIT_LOSS_SCALE EVALDIR EVAL_ITER_START_SAMPLES CHECKPOINTDIR CHECKPOINTDIR_PHASE1 UNITTEST DATADIR_PHASE2
+  DATADIR_PHASE2_PACKED EXTRA_PARAMS PACKING_FACTOR MLPERF_SUBMISSION_ORG MLPERF_SUBMISSION_PLATFORM MLPERF_SUBMITTER
+  MLPERF_SYSTEM_NAME MLPERF_STATUS MLPERF_DIVISION MLPERF_CLUSTER_NAME MLPERF_RULESET)
 [[ ! -v BERTBENCH_VARIABLES ]] || submission=(BERTBENCH_VARIABLES)
 for variable in "${submission[@]}" $(compgen -e | grep -E '^(NCCL|GLOO|UCX|TORCH_NCCL)_'); do
   [[ ! -v "$variable" ]] || options+=(--env "$variable=${!variable}")
@@ -66,9 +67,7 @@ if [[ "$named" == *.json ]]; then
   [[ -f "$named" ]] || fail "$named: no such file; give a system file, or the name of a system"
   options+=(--volume "$(realpath "$(dirname "$named")"):/systems:ro")
   set -- "/systems/$(basename "$named")" "$@"
-elif [[ "$named" == "${DGXSYSTEM:-${CONFIG_NAME:-}}" && ! -v BERTBENCH_VARIABLES ]]; then
-  options+=(--env DGXSYSTEM="$named") # this may also be a name from published submissions
-else
+elif [[ "$named" != "${DGXSYSTEM:-${CONFIG_NAME:-${PGSYSTEM:-}}}" || -v BERTBENCH_VARIABLES ]]; then
   set -- "$named" "$@"
 fi
 

@@ -16,6 +16,9 @@ from bertbench.config import System, load_system
 from bertbench.config.load import Override, parsed_override
 from bertbench.launch.variables import (
     BATCH_SETTINGS,
+    HYPER_PARAMETERS,
+    NODES_VARIABLES,
+    OTHER_NAMES,
     SAMPLES_OF_A_ROW,
     SETTINGS,
     SHAPE,
@@ -129,11 +132,31 @@ class ExportedSettings:
             elif int(number) == actual:
                 self._agreeing.append(exported)
             else:
-                counted = "nodes" if name == "DGXNNODES" else "ranks on each node"
+                counted = "nodes" if name in NODES_VARIABLES else "ranks on each node"
                 self._exported.problems.append(
                     f"{exported}: {system.name} has {actual} {counted}; unset it, name another system (`bertbench "
                     f"config list`), or write one with `bertbench config init --from {system.argument} --nodes N "
                     "--gpus N`"
+                )
+
+    def check_other_names(self, system: System) -> None:
+        """Report the hyper-parameters of OTHER_NAMES whose values the system doesn't have."""
+        for name, setting in OTHER_NAMES.items():
+            exported = self._exported.get(name)
+            if exported is None:
+                continue
+            value = self._exported.read(exported, setting.read)
+            if value is None:
+                continue
+            override = Override(f"{setting.name}={value}", str(exported))
+            if setting.name in self._set_by_arguments:
+                self._variables.pass_over(exported, f"--set {setting.name} is given")
+            elif _has(system, override):
+                self._agreeing.append(exported)
+            else:
+                self._exported.problems.append(
+                    f"{exported}: {system.name} has {setting.name} {_value_in_run(system, setting.name)}; give --set "
+                    f"{override} if the run should have it, and unset it"
                 )
 
     def check_effects(self, system: System) -> None:
@@ -157,6 +180,18 @@ class ExportedSettings:
         """Record the variables with the values that the system has."""
         self._variables.agree(self._agreeing, system.name)
 
+    def name_those_left(self, system: System) -> None:
+        """Name the hyper-parameters that the system decides although others are exported, with their values."""
+        if not any(self._exported.get(name) for name in HYPER_PARAMETERS):
+            return
+        left = [
+            _with_value(name, setting, system)
+            for name, setting in HYPER_PARAMETERS.items()
+            if self._exported.get(name) is None and setting.name not in self._set_by_arguments
+        ]
+        if left:
+            self._variables.lines.append(f"not exported, so as {system.name} has: {', '.join(left)}")
+
 
 def _value_in_run(system: System, name: str) -> Any:
     """Return the value that a run has for a setting of SETTINGS or SHAPE, which the system file need not state."""
@@ -167,6 +202,15 @@ def _value_in_run(system: System, name: str) -> Any:
             return system.evaluation_interval
         case _:
             return attrgetter(name)(system)
+
+
+def _with_value(variable: str, setting: VariableSetting, system: System) -> str:
+    """Return a variable that isn't exported with the value in the run and, if it differs, that of published scripts."""
+    value = _value_in_run(system, setting.name)
+    published = setting.published_default
+    if published is None or float(published) == value:
+        return f"{variable} {value}"
+    return f"{variable} {value} (published scripts take {published})"
 
 
 def _has(system: System, override: Override) -> bool:

@@ -5,7 +5,7 @@ call these. An argument overrides a variable, and a variable overrides the syste
 an argument: the ranks that this process starts get arguments, and RECORD, which shows that nothing is left to honour.
 Ranks that torchrun or srun start each read the same variables. This file imports no torch.
 
-These methods honour the variables: `_system` (DGXSYSTEM, CONFIG_NAME), `_runs` (NEXP, RUNS), `_seed` (SEED),
+These methods honour the variables: `_system` (DGXSYSTEM, CONFIG_NAME, PGSYSTEM), `_runs` (NEXP, RUNS), `_seed` (SEED),
 `_time_limit` (WALLTIME, WALLTIME_MINUTES), `_image` (CONT), `_folders` (DATADIR, LOGDIR). Those of `ExportedSettings`
 honour all variables that stand for settings of the system, such as BATCHSIZE, LR and DGXNNODES.
 """
@@ -19,11 +19,14 @@ from bertbench.common.errors import ConfigError, RunError
 from bertbench.config import load_system
 from bertbench.distributed.ranks import Ranks, launched_ranks
 from bertbench.launch.exported_settings import ExportedSettings
-from bertbench.launch.submission_name import SubmissionName, plain_name, shipped_system
+from bertbench.launch.submission_name import SubmissionName, another_system, plain_name, shipped_system
 from bertbench.launch.time_limits import TimeLimits
 from bertbench.launch.variables import (
     FOLDERS,
+    GPUS_VARIABLES,
+    NODES_VARIABLES,
     NOT_READ,
+    PACKED_OPTION,
     RECORD,
     REFUSED,
     RUNS_VARIABLES,
@@ -74,8 +77,8 @@ class _Honouring:
         self.set_by_arguments = {override.partition("=")[0] for override in arguments.overrides}
         self.place = "local" if "on" not in arguments else arguments.on
         self.submission: SubmissionName | None = None
-        """The submission's name that stands for the system, if the user gave one."""
-        self.counts_packed_rows = False
+        """What the submission's name says, if the user exported one."""
+        self.submission_is_the_system = False
         self.in_a_job = getattr(arguments, "resolve", None) is not None
         """Whether run.sub calls this: then sbatch has set the job's time limit, and run.sub starts the image."""
         self.variables = Variables()
@@ -87,7 +90,7 @@ class _Honouring:
         self._system()
         self._runs()
         self._seed()
-        self.settings.read(self.counts_packed_rows)
+        self.settings.read(self._counts_packed_rows())
         self._time_limit()
         self._image()
         self.exported.problems += [f"{exported}: {REFUSED[exported.name]}" for exported in self.exported.among(REFUSED)]
@@ -95,11 +98,15 @@ class _Honouring:
         system = self.settings.apply()
         self.settings.check_first_evaluation(system)
         self.settings.check_shape(system)
+        self.settings.check_other_names(system)
         if self.submission is not None:
-            self.exported.problems += self.submission.contradictions(system, self.set_by_arguments)
+            self.exported.problems += self.submission.contradicting_endings(system, self.set_by_arguments)
+            if self.submission_is_the_system:
+                self.exported.problems += self.submission.contradicting_shape(system, self.set_by_arguments)
         self.settings.check_effects(system)
         self._raise_problems()
         self.settings.agree(system)
+        self.settings.name_those_left(system)
         self._folders()
         for exported in self.exported.among(NOT_READ):
             self.variables.pass_over(exported, NOT_READ[exported.name])
@@ -117,24 +124,52 @@ class _Honouring:
             raise ConfigError(f"{texts} name different systems: unset one of them, or give SYSTEM")
         first = exported[0]
         name = plain_name(first.value)
-        submission = SubmissionName.parse(name)
-        self.counts_packed_rows = submission is not None and submission.packed
+        self.submission = SubmissionName.parse(name)
         argument = self.arguments.system
         if argument is None:
-            self._take_system(first, name, submission)
+            self._take_system(first, name)
         elif argument == name:
             self.variables.honour(first, "the system")
         else:
             self.variables.pass_over(first, f"the argument {argument} names the system")
 
-    def _take_system(self, exported: Exported, name: str, submission: SubmissionName | None) -> None:
-        self.submission = submission
+    def _take_system(self, exported: Exported, name: str) -> None:
         try:
-            self.arguments.system = name if submission is None else shipped_system(submission)
+            if self.submission is None:
+                self.arguments.system = name
+            else:
+                self.arguments.system = shipped_system(self.submission)
+                self.submission_is_the_system = True
             load_system(self.arguments.system)
         except ConfigError as error:
-            raise ConfigError(f"{exported}: {error}") from error
+            is_unknown_name = self.submission is None and not name.endswith(".json")
+            remedy = f"; {self._another_system()}" if is_unknown_name else ""
+            raise ConfigError(f"{exported}: {error}{remedy}") from error
         self.variables.honour(exported, f"the system {self.arguments.system}")
+
+    def _another_system(self) -> str:
+        """Return how to write a system of the exported number of nodes and GPUs."""
+        nodes, gpus = (
+            next((variable.value for variable in self.exported.among(names)), "N")
+            for names in (NODES_VARIABLES, GPUS_VARIABLES)
+        )
+        return another_system(nodes, gpus)
+
+    def _counts_packed_rows(self) -> bool:
+        """Return whether BATCHSIZE, and the batch in the submission's name, count packed rows."""
+        named_packed = self.submission is not None and self.submission.packed
+        extra = self.exported.get("EXTRA_PARAMS")
+        if extra is None:
+            return named_packed
+        packed = PACKED_OPTION in extra.value.split()
+        if self.submission is not None:
+            self.submission = self.submission._replace(packed=packed)
+        if named_packed and not packed:
+            self.exported.problems.append(
+                f"the name in DGXSYSTEM ends with _pack, but EXTRA_PARAMS lacks {PACKED_OPTION}; export the name "
+                "without _pack, or EXTRA_PARAMS with it"
+            )
+        return packed
 
     def _runs(self) -> None:
         exported = self.exported.among(RUNS_VARIABLES)

@@ -61,47 +61,65 @@ class SubmissionName(NamedTuple):
         samples_of_an_entry = SAMPLES_OF_A_ROW if self.packed else 1
         return self.micro_batch * self.steps * samples_of_an_entry
 
-    def contradictions(self, system: System, set_by_arguments: Set[str]) -> list[str]:
-        """Return the contradictions between the name and the system that stands for it.
+    def contradicting_shape(self, system: System, set_by_arguments: Set[str]) -> list[str]:
+        """Return the contradictions between the batch in the name and the system that stands for it.
 
         An argument overrides the name, so settings in `set_by_arguments` aren't compared.
         """
         problems = []
-        variable = f"DGXSYSTEM={self.name} "
         resized = not set_by_arguments.isdisjoint({*BATCH_SETTINGS, *SHAPE.values()})
         if not resized and self.samples_per_gpu != system.local_batch:
             problems.append(
-                f"{variable}names {self.samples_per_gpu} samples per GPU and step, but the run has "
-                f"{system.local_batch}; "
-                f"export DGXSYSTEM={name_of(system)}, or BATCHSIZE as the name has it"
+                f"DGXSYSTEM={self.name} names {self.samples_per_gpu} samples per GPU and step, but the run has "
+                f"{system.local_batch}; export DGXSYSTEM={name_of(system, self.packed)}, or BATCHSIZE as the name "
+                "has it"
             )
         steps = system.data.gradient_accumulation_steps
         if "data.gradient_accumulation_steps" not in set_by_arguments and self.steps != steps:
             problems.append(
-                f"{variable}names {self.steps} gradient steps, but the run has {steps}; export "
-                f"DGXSYSTEM={name_of(system)}, or GRADIENT_STEPS as the name has it"
+                f"DGXSYSTEM={self.name} names {self.steps} gradient steps, but the run has {steps}; export "
+                f"DGXSYSTEM={name_of(system, self.packed)}, or GRADIENT_STEPS as the name has it"
             )
+        return problems
+
+    def contradicting_endings(self, system: System, set_by_arguments: Set[str]) -> list[str]:
+        """Return the contradictions between the name's endings and the run's system, whatever names that system.
+
+        An argument overrides the name, so settings in `set_by_arguments` aren't compared.
+        """
+        problems = []
         if "clip.mode" not in set_by_arguments and self.clips_after and system.clip.mode != "after":
             problems.append(
-                f"{variable}names clipping after the all-reduce, but {system.name} clips {system.clip.mode} it; give "
-                "--set clip.mode=after, or SYSTEM by name"
+                f"DGXSYSTEM={self.name} names clipping after the all-reduce, but {system.name} clips "
+                f"{system.clip.mode} it; give --set clip.mode=after, or unset DGXSYSTEM and give SYSTEM"
+            )
+        division = system.hardware.division
+        if "hardware.division" not in set_by_arguments and self.open_division and division != "open":
+            problems.append(
+                f"DGXSYSTEM={self.name} names the open division, but {system.name} is for the {division} one; unset "
+                "DGXSYSTEM and give SYSTEM, or export the name without _open"
             )
         return problems
 
 
-def name_of(system: System) -> str:
+def name_of(system: System, packed: bool) -> str:
     """Return the name by which published submissions would call a system's configuration.
 
-    DGXSYSTEM takes it if the system, or the one that it was changed from, comes with the project.
+    DGXSYSTEM takes it if the system, or the one that it was changed from, comes with the project. With `packed`, it
+    counts packed rows, unless the samples of a gradient step don't fill whole rows.
     """
     family = _family(system.name)
     if family.startswith("dgx"):
         family = family.upper()
     ending = "_open" if system.hardware.division == "open" else ""
+    batch = system.samples_per_pass
+    if packed and batch % SAMPLES_OF_A_ROW == 0:
+        batch //= SAMPLES_OF_A_ROW
+        ending = f"_pack{ending}"
     shape = (
         system.hardware.number_of_nodes,
         system.launch.ranks_per_node,
-        system.samples_per_pass,
+        batch,
         system.data.gradient_accumulation_steps,
     )
     return f"{family}_{'x'.join(map(str, shape))}{ending}"
@@ -138,6 +156,13 @@ def shipped_system(submission: SubmissionName) -> str:
     kind = "open system" if submission.open_division else "system"
     raise ConfigError(
         f"no {kind} of {submission.nodes} nodes with {submission.gpus} {submission.family} GPUs comes with the "
-        "project; `bertbench config list` lists those that do, `bertbench config init --nodes "
-        f"{submission.nodes} --gpus {submission.gpus}` writes another"
+        "project; `bertbench config list` lists those that do; "
+        f"{another_system(str(submission.nodes), str(submission.gpus))}"
+    )
+
+
+def another_system(nodes: str, gpus: str) -> str:
+    """Return how to write a system with these numbers of nodes and of GPUs on each, and how to name it."""
+    return (
+        f"`bertbench config init --nodes {nodes} --gpus {gpus} --gpu-model MODEL` writes one: give its file as SYSTEM"
     )

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 from bertbench.launch.variables import Exported, Variables, whole_number
 
+UNLIMITED = "UNLIMITED"
 SPARE_MINUTES = 5
 """Minutes of a job besides those of its runs, for its own start and end."""
 
@@ -28,7 +29,7 @@ class TimeLimits:
     def __str__(self) -> str:
         return " and ".join(str(limit) for limit in (self._job_limit, self._run_limit) if limit is not None)
 
-    def _read(self, exported: Exported | None, read: Callable[[str], int]) -> int | None:
+    def _read(self, exported: Exported | None, read: Callable[[str], float]) -> float | None:
         """Return a limit in minutes; None if it isn't exported, or if it is malformed, which is recorded."""
         if exported is None:
             return None
@@ -42,26 +43,33 @@ class TimeLimits:
         """Let the job end after its own limit or, if it has none, after those of its runs."""
         if self._job_limit is not None and self._job_minutes is not None:
             variables.walltime = self._job_limit.value
-            variables.honour(self._job_limit, f"the job ends after {self._job_minutes} minutes")
+            variables.honour(self._job_limit, _end_of_job(self._job_minutes))
         elif self._run_limit is not None and self._needed is not None:
-            variables.walltime = str(self._needed)
-            variables.honour(self._run_limit, f"the job ends after {self._needed} minutes")
+            variables.walltime = UNLIMITED if math.isinf(self._needed) else str(self._needed)
+            variables.honour(self._run_limit, _end_of_job(self._needed))
 
     def warnings(self, runs_as_typed: str) -> Iterator[str]:
         """Yield a warning if the job may end before its runs do; `runs_as_typed` is the text that asks for the runs."""
         if self._job_minutes is None or self._needed is None or self._job_minutes >= self._needed:
             return
+        needed = UNLIMITED if math.isinf(self._needed) else self._needed
         yield (
             f"warning: {self._job_limit} is less than {runs_as_typed} may need with {self._run_limit}; "
-            f"export WALLTIME={self._needed}, or export NEXP and source the configuration file again"
+            f"export WALLTIME={needed}, or export NEXP and source the configuration file again"
         )
 
 
-def minutes_of(text: str) -> int:
+def _end_of_job(minutes: float) -> str:
+    return "the job has no time limit of its own" if math.isinf(minutes) else f"the job ends after {minutes} minutes"
+
+
+def minutes_of(text: str) -> float:
     """Return a time limit in minutes, rounded up, as sbatch --time takes it: M, M:S, H:M:S, D-H, D-H:M or D-H:M:S.
 
-    Raises ValueError that says what is expected.
+    It is infinite for UNLIMITED and INFINITE. Raises ValueError that says what is expected.
     """
+    if text.upper() in (UNLIMITED, "INFINITE"):
+        return math.inf
     parts = re.fullmatch(r"(?:(?P<days>\d+)-)?(?P<first>\d+)(?::(?P<second>\d+))?(?::(?P<third>\d+))?", text)
     if parts is None:
         raise ValueError("minutes, or a time as sbatch takes it, such as 90 or 1:30:00")
@@ -77,5 +85,5 @@ def minutes_of(text: str) -> int:
     return math.ceil(seconds / 60)
 
 
-def _whole_minutes(text: str) -> int:
-    return int(whole_number(1)(text))
+def _whole_minutes(text: str) -> float:
+    return math.inf if text.upper() == UNLIMITED else int(whole_number(1)(text))

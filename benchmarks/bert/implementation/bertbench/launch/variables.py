@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 from urllib.parse import parse_qsl, urlencode
 
-SYSTEM_VARIABLES = ("DGXSYSTEM", "CONFIG_NAME")
+SYSTEM_VARIABLES = ("DGXSYSTEM", "CONFIG_NAME", "PGSYSTEM")
 RUNS_VARIABLES = ("NEXP", "RUNS")
 FOLDERS = {"DATADIR": "data", "LOGDIR": "results"}
 """What is in these folders; common/paths.py finds them."""
@@ -22,12 +22,14 @@ REFUSED = {
     "--weights PATH names starting weights, and snapshots are written to the run's folder in LOGDIR",
     "CHECKPOINTDIR_PHASE1": "it names a folder of published weights; unset it: --weights PATH names a "
     "file of `bertbench checkpoint import`",
+    "UNITTEST": "it asks for the unit tests of a published submission, not for a run; unset it",
 }
 NOT_READ = {
     "DATADIR_PHASE2": "DATADIR names the folder of the data, data.path the dataset in it",
     "DATADIR_PHASE2_PACKED": "DATADIR names the folder of the data, data.path the dataset in it",
     "INIT_LOSS_SCALE": "--set precision.initial_loss_scale=N sets it where gradients pass through fp16",
     "EXTRA_PARAMS": "its options are settings here; `bertbench config show SYSTEM` prints them, --set changes one",
+    "PACKING_FACTOR": "--packed_samples in EXTRA_PARAMS says that BATCHSIZE counts packed rows",
     "MLPERF_SUBMITTER": "MLPERF_SUBMISSION_ORG names the submitter in the logs",
     "MLPERF_SYSTEM_NAME": "MLPERF_SUBMISSION_PLATFORM names the system in the logs",
     "MLPERF_STATUS": "--set hardware.status=STATUS sets it",
@@ -35,6 +37,9 @@ NOT_READ = {
     "MLPERF_CLUSTER_NAME": "logs don't contain it",
     "MLPERF_RULESET": "`bertbench judge --ruleset R` chooses the rules",
 }
+PACKED_OPTION = "--packed_samples"
+"""The option in EXTRA_PARAMS by which BATCHSIZE counts packed rows. PACKING_FACTOR doesn't say it: 38 published files
+of packed runs set that to 1."""
 SAMPLES_OF_A_ROW = 2  # published runs count a packed row as two samples, whatever it holds
 
 
@@ -76,6 +81,21 @@ def _fraction(text: str) -> str:
     return repr(number)
 
 
+def _not_negative(text: str) -> str:
+    number = _number(text)
+    if not 0 <= number < math.inf:
+        raise ValueError("a number of at least 0")
+    return repr(number)
+
+
+def _optimizer(text: str) -> str:
+    """Return the optimizer that a name such as FusedAdam or DistributedFusedLAMB contains."""
+    for name in ("adam", "lamb"):
+        if name in text.lower():
+            return name
+    raise ValueError("a name that contains adam or lamb")
+
+
 def _text(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)  # without quotes, a number would not be text
 
@@ -93,31 +113,52 @@ class VariableSetting(NamedTuple):
     read: Callable[[str], str]
     """Return the value as --set takes it; raises ValueError that says what is expected."""
 
+    published_default: str | None = None
+    """The value that published scripts give to the variable if a configuration file doesn't export it."""
 
-SETTINGS = {
+
+HYPER_PARAMETERS = {
     "BATCHSIZE": VariableSetting("data.local_batch", whole_number(1)),
     "GRADIENT_STEPS": VariableSetting("data.gradient_accumulation_steps", whole_number(1)),
     "LR": VariableSetting("optimizer.learning_rate", _positive),
-    "OPT_LAMB_BETA_1": VariableSetting("optimizer.beta1", _fraction),
-    "OPT_LAMB_BETA_2": VariableSetting("optimizer.beta2", _fraction),
-    "WEIGHT_DECAY_RATE": VariableSetting("optimizer.weight_decay", _fraction),
+    "OPT_LAMB_BETA_1": VariableSetting("optimizer.beta1", _fraction, "0.9"),
+    "OPT_LAMB_BETA_2": VariableSetting("optimizer.beta2", _fraction, "0.999"),
+    "WEIGHT_DECAY_RATE": VariableSetting("optimizer.weight_decay", _fraction, "0.01"),
     "MAX_STEPS": VariableSetting("schedule.max_steps", whole_number(1)),
-    "WARMUP_STEPS": VariableSetting("schedule.warmup_steps", whole_number(0)),
-    "START_WARMUP_STEP": VariableSetting("schedule.start_warmup_step", _signed),
+    "WARMUP_STEPS": VariableSetting("schedule.warmup_steps", whole_number(0), "0"),
+    "START_WARMUP_STEP": VariableSetting("schedule.start_warmup_step", _signed, "0"),
     "MAX_SAMPLES_TERMINATION": VariableSetting("evaluation.max_samples", whole_number(1)),
     "EVAL_ITER_SAMPLES": VariableSetting("evaluation.interval_samples", whole_number(1)),
     "TARGET_MLM_ACCURACY": VariableSetting("evaluation.target", _fraction),
+}
+"""What decides how a run converges. A configuration file that exports one of them is for a run of its own."""
+SETTINGS = HYPER_PARAMETERS | {
     "EVALDIR": VariableSetting("data.eval_path", _folder),
     "MLPERF_SUBMISSION_ORG": VariableSetting("hardware.submitter", _text),
     "MLPERF_SUBMISSION_PLATFORM": VariableSetting("hardware.system_name", _text),
 }
-SHAPE = {"DGXNNODES": "hardware.number_of_nodes", "DGXNGPU": "launch.ranks_per_node"}
+OTHER_NAMES = {
+    "OPTIMIZER": VariableSetting("optimizer.name", _optimizer),
+    "EPSILON": VariableSetting("optimizer.epsilon", _positive),
+    "END_LR": VariableSetting("schedule.end_learning_rate", _not_negative),
+    "START_STEPS": VariableSetting("schedule.start_warmup_step", _signed),
+    "GRAD_STEPS": VariableSetting("data.gradient_accumulation_steps", whole_number(1)),
+    "EVAL_ITER": VariableSetting("evaluation.interval_samples", whole_number(1)),
+    "EVAL_START": VariableSetting("evaluation.interval_samples", whole_number(1)),
+}
+"""Hyper-parameters as the files of a few submitters name them. They are names that other programs use, too, so they
+change no setting; but a run doesn't start with another value than one of them asks for."""
+NODES_VARIABLES = ("DGXNNODES", "PGNNODES")
+GPUS_VARIABLES = ("DGXNGPU", "PGNGPU")
+SHAPE = dict.fromkeys(NODES_VARIABLES, "hardware.number_of_nodes") | dict.fromkeys(
+    GPUS_VARIABLES, "launch.ranks_per_node"
+)
 TIME_LIMITS = ("WALLTIME", "WALLTIME_MINUTES")
 """The limit of the whole job, as sbatch takes it, and that of one of its runs, in minutes."""
 BATCH_SETTINGS = ("data.local_batch", "data.global_batch_size")
 VARIABLES = (
-    *SYSTEM_VARIABLES, *RUNS_VARIABLES, "SEED", *SHAPE, *TIME_LIMITS, *SETTINGS, "EVAL_ITER_START_SAMPLES", "CONT",
-    *FOLDERS, *REFUSED, *NOT_READ,
+    *SYSTEM_VARIABLES, *RUNS_VARIABLES, "SEED", *SHAPE, *TIME_LIMITS, *SETTINGS, "EVAL_ITER_START_SAMPLES",
+    *OTHER_NAMES, "CONT", *FOLDERS, *REFUSED, *NOT_READ,
 )  # fmt: skip
 """All variables that are honoured, refused, or named because they have no effect."""
 
