@@ -215,9 +215,11 @@ REFUSED = {
     "GRAD_STEPS=2": "GRAD_STEPS=2: dgxa100_n8 has data.gradient_accumulation_steps 1; give --set",
     "EVAL_ITER=325000": "EVAL_ITER=325000: dgxa100_n8 has evaluation.interval_samples 175000; give --set",
     "UNITTEST=1": "UNITTEST=1: it asks for the unit tests of a published submission",
+    "WARMUP_PROPORTION=0.1": "WARMUP_PROPORTION=0.1: unset it, and export WARMUP_STEPS",
     "PGNNODES=4": "PGNNODES=4: dgxa100_n8 has 8 nodes",
     "PGSYSTEM=PG DGXSYSTEM=a": "DGXSYSTEM=a and PGSYSTEM=PG name different systems",
     "DGXSYSTEM=DGXA100_4x8x48x1_clipafter": "names clipping after the all-reduce, but dgxa100_n8 clips before it",
+    "CONFIG_NAME=XE8545_16x4_clipafter": "CONFIG_NAME=XE8545_16x4_clipafter names clipping after the all-reduce, but",
     "CONFIG_NAME=DGXA100_8x8x48x1_open": "names the open division, but dgxa100_n8 is for the closed one",
     "TARGET_MLM_ACCURACY=0.5": "TARGET_MLM_ACCURACY=0.5: evaluation.target 0.5 is not allowed in the closed division",
     "DGXSYSTEM=a CONFIG_NAME=b": "DGXSYSTEM=a and CONFIG_NAME=b name different systems",
@@ -327,6 +329,7 @@ def test_a_hyper_parameter_by_another_name_passes_if_the_system_has_its_value(ho
     }  # fmt: skip
     assert set(exported) == set(OTHER_NAMES)
     assert honoured(exported, system="dgxa100_n8").variables.values == exported
+    assert honoured({"WARMUP_PROPORTION": "0.0", "UNITTEST": "0"}, system="dgxa100_n8").overrides == []
     chosen = honoured({"OPTIMIZER": "LAMB"}, system="dgxa100_n8_open", overrides=["optimizer.name=adam"])
     assert "OPTIMIZER=LAMB is not used: --set optimizer.name is given" in chosen.variables.lines
 

@@ -19,7 +19,14 @@ from bertbench.common.errors import ConfigError, RunError
 from bertbench.config import load_system
 from bertbench.distributed.ranks import Ranks, launched_ranks
 from bertbench.launch.exported_settings import ExportedSettings
-from bertbench.launch.submission_name import SubmissionName, another_system, plain_name, shipped_system
+from bertbench.launch.submission_name import (
+    SubmissionName,
+    another_system,
+    contradicting_endings,
+    endings_of,
+    plain_name,
+    shipped_system,
+)
 from bertbench.launch.time_limits import TimeLimits
 from bertbench.launch.variables import (
     FOLDERS,
@@ -29,12 +36,14 @@ from bertbench.launch.variables import (
     PACKED_OPTION,
     RECORD,
     REFUSED,
+    REFUSED_UNLESS_ZERO,
     RUNS_VARIABLES,
     SYSTEM_VARIABLES,
     TIME_LIMITS,
     Exported,
     ExportedVariables,
     Variables,
+    is_zero,
     whole_number,
 )
 
@@ -93,16 +102,16 @@ class _Honouring:
         self.settings.read(self._counts_packed_rows())
         self._time_limit()
         self._image()
-        self.exported.problems += [f"{exported}: {REFUSED[exported.name]}" for exported in self.exported.among(REFUSED)]
+        self._refuse()
         self._raise_problems()
         system = self.settings.apply()
         self.settings.check_first_evaluation(system)
         self.settings.check_shape(system)
         self.settings.check_other_names(system)
-        if self.submission is not None:
-            self.exported.problems += self.submission.contradicting_endings(system, self.set_by_arguments)
-            if self.submission_is_the_system:
-                self.exported.problems += self.submission.contradicting_shape(system, self.set_by_arguments)
+        for exported in self.exported.among(SYSTEM_VARIABLES)[:1]:
+            self.exported.problems += contradicting_endings(exported, system, self.set_by_arguments)
+        if self.submission is not None and self.submission_is_the_system:
+            self.exported.problems += self.submission.contradicting_shape(system, self.set_by_arguments)
         self.settings.check_effects(system)
         self._raise_problems()
         self.settings.agree(system)
@@ -157,7 +166,8 @@ class _Honouring:
 
     def _counts_packed_rows(self) -> bool:
         """Return whether BATCHSIZE, and the batch in the submission's name, count packed rows."""
-        named_packed = self.submission is not None and self.submission.packed
+        names = [plain_name(exported.value) for exported in self.exported.among(SYSTEM_VARIABLES)]
+        named_packed = any("pack" in endings_of(name) for name in names)
         extra = self.exported.get("EXTRA_PARAMS")
         if extra is None:
             return named_packed
@@ -166,7 +176,7 @@ class _Honouring:
             self.submission = self.submission._replace(packed=packed)
         if named_packed and not packed:
             self.exported.problems.append(
-                f"the name in DGXSYSTEM ends with _pack, but EXTRA_PARAMS lacks {PACKED_OPTION}; export the name "
+                f"the name {names[0]} ends with _pack, but EXTRA_PARAMS lacks {PACKED_OPTION}; export the name "
                 "without _pack, or EXTRA_PARAMS with it"
             )
         return packed
@@ -253,6 +263,13 @@ class _Honouring:
             self.variables.pass_over(exported, "these ranks don't start in a container; see --on")
         else:
             self.variables.honour(exported, "the image")
+
+    def _refuse(self) -> None:
+        for exported in self.exported.among(REFUSED):
+            self.exported.problems.append(f"{exported}: {REFUSED[exported.name]}")
+        for exported in self.exported.among(REFUSED_UNLESS_ZERO):
+            if not is_zero(exported.value):
+                self.exported.problems.append(f"{exported}: {REFUSED_UNLESS_ZERO[exported.name]}")
 
     def _folders(self) -> None:
         for exported in self.exported.among(FOLDERS):

@@ -12,10 +12,10 @@ from typing import NamedTuple, Self
 
 from bertbench.common.errors import ConfigError
 from bertbench.config import System, load_system, pre_training_names
-from bertbench.launch.variables import BATCH_SETTINGS, SAMPLES_OF_A_ROW, SHAPE
+from bertbench.launch.variables import BATCH_SETTINGS, SAMPLES_OF_A_ROW, SHAPE, Exported
 
 _NAME = re.compile(
-    r"(?P<family>[A-Za-z][A-Za-z0-9-]*)_(?P<nodes>\d+)x(?P<gpus>\d+)x(?P<batch>\d+)x(?P<steps>\d+)(?P<more>(_\w+)*)"
+    r"(?P<family>[A-Za-z][A-Za-z0-9-]*)_(?P<nodes>\d+)x(?P<gpus>\d+)x(?P<batch>\d+)x(?P<steps>\d+)(_\w+)*"
 )
 
 
@@ -33,7 +33,6 @@ class SubmissionName(NamedTuple):
 
     steps: int
     packed: bool
-    clips_after: bool
     open_division: bool
 
     @classmethod
@@ -42,7 +41,7 @@ class SubmissionName(NamedTuple):
         parts = _NAME.fullmatch(name)
         if parts is None:
             return None
-        endings = parts["more"].split("_")
+        endings = endings_of(name)
         return cls(
             name=name,
             family=parts["family"],
@@ -51,7 +50,6 @@ class SubmissionName(NamedTuple):
             micro_batch=int(parts["batch"]),
             steps=int(parts["steps"]),
             packed="pack" in endings,
-            clips_after="clipafter" in endings,
             open_division="open" in endings,
         )
 
@@ -82,24 +80,31 @@ class SubmissionName(NamedTuple):
             )
         return problems
 
-    def contradicting_endings(self, system: System, set_by_arguments: Set[str]) -> list[str]:
-        """Return the contradictions between the name's endings and the run's system, whatever names that system.
 
-        An argument overrides the name, so settings in `set_by_arguments` aren't compared.
-        """
-        problems = []
-        if "clip.mode" not in set_by_arguments and self.clips_after and system.clip.mode != "after":
-            problems.append(
-                f"DGXSYSTEM={self.name} names clipping after the all-reduce, but {system.name} clips "
-                f"{system.clip.mode} it; give --set clip.mode=after, or unset DGXSYSTEM and give SYSTEM"
-            )
-        division = system.hardware.division
-        if "hardware.division" not in set_by_arguments and self.open_division and division != "open":
-            problems.append(
-                f"DGXSYSTEM={self.name} names the open division, but {system.name} is for the {division} one; unset "
-                "DGXSYSTEM and give SYSTEM, or export the name without _open"
-            )
-        return problems
+def endings_of(name: str) -> Set[str]:
+    """Return the endings of a configuration's name, without their `_`; a system file's name has none that count."""
+    return set() if name.endswith(".json") else set(name.split("_")[1:])
+
+
+def contradicting_endings(exported: Exported, system: System, set_by_arguments: Set[str]) -> list[str]:
+    """Return the contradictions between the endings of an exported name and the run's system, whatever names that.
+
+    An argument overrides the name, so settings in `set_by_arguments` aren't compared.
+    """
+    problems = []
+    endings = endings_of(plain_name(exported.value))
+    if "clipafter" in endings and "clip.mode" not in set_by_arguments and system.clip.mode != "after":
+        problems.append(
+            f"{exported} names clipping after the all-reduce, but {system.name} clips {system.clip.mode} it; give "
+            f"--set clip.mode=after, or unset {exported.name} and give SYSTEM"
+        )
+    division = system.hardware.division
+    if "open" in endings and "hardware.division" not in set_by_arguments and division != "open":
+        problems.append(
+            f"{exported} names the open division, but {system.name} is for the {division} one; unset {exported.name} "
+            "and give SYSTEM, or export the name without _open"
+        )
+    return problems
 
 
 def name_of(system: System, packed: bool) -> str:

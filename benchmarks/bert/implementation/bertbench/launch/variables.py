@@ -22,7 +22,10 @@ REFUSED = {
     "--weights PATH names starting weights, and snapshots are written to the run's folder in LOGDIR",
     "CHECKPOINTDIR_PHASE1": "it names a folder of published weights; unset it: --weights PATH names a "
     "file of `bertbench checkpoint import`",
+}
+REFUSED_UNLESS_ZERO = {
     "UNITTEST": "it asks for the unit tests of a published submission, not for a run; unset it",
+    "WARMUP_PROPORTION": "unset it, and export WARMUP_STEPS, the number of steps",
 }
 NOT_READ = {
     "DATADIR_PHASE2": "DATADIR names the folder of the data, data.path the dataset in it",
@@ -65,6 +68,11 @@ def _positive(text: str) -> str:
     if not 0 < number < math.inf:
         raise ValueError("a number above 0")
     return repr(number)
+
+
+def is_zero(text: str) -> bool:
+    """Return whether this is the number 0."""
+    return _number(text) == 0
 
 
 def _number(text: str) -> float:
@@ -158,7 +166,7 @@ TIME_LIMITS = ("WALLTIME", "WALLTIME_MINUTES")
 BATCH_SETTINGS = ("data.local_batch", "data.global_batch_size")
 VARIABLES = (
     *SYSTEM_VARIABLES, *RUNS_VARIABLES, "SEED", *SHAPE, *TIME_LIMITS, *SETTINGS, "EVAL_ITER_START_SAMPLES",
-    *OTHER_NAMES, "CONT", *FOLDERS, *REFUSED, *NOT_READ,
+    *OTHER_NAMES, "CONT", *FOLDERS, *REFUSED, *REFUSED_UNLESS_ZERO, *NOT_READ,
 )  # fmt: skip
 """All variables that are honoured, refused, or named because they have no effect."""
 
