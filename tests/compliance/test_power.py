@@ -175,6 +175,16 @@ OTHER_EFFICIENCY = line("conversion_eff", 0.8, 400) + "\n"
         ("power-coverage", "doesn't cover the run", timed("power_measurement_stop", 90_000)),
         ("power-rate", "2.0 s without a reading", edit(lambda _: node_file(RUN_S + 4, every_ms=2_000))),
         ("power-readings", "unusable records: 5", edit(lambda text: text + HOSTILE)),
+        (
+            "power-readings",
+            "unusable records: 1",
+            edit(lambda text: text.replace(f'"time_ms": {START + 7_000}', '"time_ms": true')),
+        ),
+        (
+            "power-readings",
+            "unusable records: 1",
+            edit(lambda text: text.replace(f'"time_ms": {START + 7_000}', f'"time_ms": 1, "time_ms": {START + 7_000}')),
+        ),
         ("power-readings", "unusable records: 1", edit(lambda text: OTHER_EFFICIENCY + text)),
     ],
 )
