@@ -40,7 +40,7 @@ _EXPLAINED_BY = {"eval_accuracy": "target", checker.PARSING_ERRORS: "record"}
 _KEPT = frozenset(
     (
         *ask.settings.KEYS, "submission_platform", "submission_org", "submission_division", "submission_benchmark",
-        "submission_status", "seed", "run_start", "run_stop", "eval_accuracy", "train_samples", "not_a_result",
+        "submission_status", "seed", "run_start", "run_stop", "eval_accuracy", "not_a_result",
     )
 )  # fmt: skip
 """Keys whose events are kept where many logs are judged: those that the rules and questions about a result need."""

@@ -20,8 +20,14 @@ from typing import Any
 from mlperf_logging.benchmark_meta import get_result_file_counts
 from mlperf_logging.system_desc_checker import system_desc_checker
 
-from compliance.read.record import RECORD_TOKEN, plain
-from compliance.read.run import Converged
+from compliance.read.record import RECORD_TOKEN, shown
+from compliance.read.run import RunFacts
+
+_CONVERGENCE_FIELDS = {
+    "submission_benchmark": "", "global_batch_size": "", "eval_accuracy": "epoch_num", "run_stop": "status",
+}  # fmt: skip
+"""The keys that the convergence check reads: the field of the metadata, or nothing if it reads the value."""
+_LONGEST_VALUE = 400  # characters; the check takes time quadratic in the length of a line
 
 
 @dataclass(frozen=True)
@@ -59,8 +65,13 @@ def description_problems(content: dict[str, Any], ruleset: str) -> list[str]:
     return [record.getMessage().strip() for record in records if record.levelno >= logging.ERROR]
 
 
-def convergence(runs: Sequence[Converged], ruleset: str) -> Convergence:
-    """Judge the samples to converge of one result's runs against the ruleset's reference convergence points."""
+def convergence(runs: Sequence[RunFacts | None], ruleset: str) -> Convergence:
+    """Judge the samples to converge of one result's runs against the ruleset's reference convergence points.
+
+    A run's samples are the last epoch_num above a run_stop with status success. "Benchmark Specific Rules" lets BERT
+    give them as train_samples instead; then the checker needs --rcp-bert-train-samples. A package doesn't record this
+    option, so we judge as the checker does without it.
+    """
     from mlperf_logging.rcp_checker import rcp_checker  # noqa: PLC0415 - its scipy takes a second to load
 
     with tempfile.TemporaryDirectory() as folder, _listening() as records:
@@ -87,18 +98,21 @@ def convergence(runs: Sequence[Converged], ruleset: str) -> Convergence:
     )
 
 
-def _bare_log(run: Converged) -> str:
-    """Return a log with only the records that the convergence check needs."""
-    status = "aborted" if run.samples is None else "success"
-    records: list[tuple[str, Any, dict[str, Any]]] = [
-        ("submission_benchmark", "bert", {}),
-        ("eval_accuracy", None, {"epoch_num": plain(run.samples or 0)}),
-        ("run_stop", None, {"status": status}),
-    ]
-    if run.global_batch_size is not None:
-        records.insert(0, ("global_batch_size", plain(run.global_batch_size), {}))
-    lines = (json.dumps({"key": key, "value": value, "metadata": metadata}) for key, value, metadata in records)
+def _bare_log(run: RunFacts | None) -> str:
+    """Return a log with only the records and values that the convergence check needs; it is empty if there are none."""
+    events = [] if run is None else [event for event in run.events() if event.key in _CONVERGENCE_FIELDS]
+    lines = []
+    for event in events:
+        field = _CONVERGENCE_FIELDS[event.key]
+        metadata = {field: _short(event.metadata[field])} if field in event.metadata else {}
+        value = None if field else _short(event.value)
+        lines.append(json.dumps({"key": event.key, "value": value, "metadata": metadata}))
     return "".join(f"{RECORD_TOKEN}{line}\n" for line in lines)
+
+
+def _short(value: Any) -> Any:
+    """Return a value as the log has it, or a short text of it, on which the checker fails just as it does on it."""
+    return value if len(json.dumps(value)) <= _LONGEST_VALUE else shown(value)
 
 
 @contextmanager

@@ -42,11 +42,13 @@ class ResultPower(NamedTuple):
     """The findings in the power files of a result, and its energy.
 
     `noncompliant` has the findings of each run that power_checker refuses, by log name, because one run of a result may
-    fail. `energy_j` is the mean of the runs that count; None if unknown.
+    fail. `unmeasured` has those of them without a file of a node. `energy_j` is the mean of the runs that count; None
+    if unknown.
     """
 
     findings: Findings
     noncompliant: Mapping[str, Findings]
+    unmeasured: frozenset[str]
     energy_j: float | None
 
 
@@ -58,7 +60,7 @@ class _RunPower(NamedTuple):
 def judge_power(folder: Path, name: str, runs: Mapping[str, RunFacts | None], described: dict[str, str]) -> ResultPower:
     """Judge the power files of a result's runs, by log name, if there are any."""
     if not (folder / FOLDER).is_dir():
-        return ResultPower([], {}, None)
+        return ResultPower([], {}, frozenset(), None)
     places = {log: folder / FOLDER / Path(log).stem for log in runs}
     files = {log: _names(place) for log, place in places.items()}
     refused = _refused_by_power_checker(files)
@@ -78,7 +80,9 @@ def judge_power(folder: Path, name: str, runs: Mapping[str, RunFacts | None], de
         if others:
             reason = f"{run}: the judge doesn't read other files: {', '.join(others[:5])}"
             findings.append(POWER_FILES.unchecked(reason, asked=False))
-    return ResultPower(findings, noncompliant, _mean_energy_j([*runs.values()], energies))
+    measured = {log for log, names in files.items() if any(name.startswith("node") for name in names)}
+    unmeasured = frozenset(noncompliant.keys() - measured)
+    return ResultPower(findings, noncompliant, unmeasured, _mean_energy_j([*runs.values()], energies))
 
 
 def _mean_energy_j(runs: Sequence[RunFacts | None], energies: Sequence[float | None]) -> float | None:

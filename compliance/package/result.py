@@ -13,7 +13,7 @@ from compliance.judge import Judgement, asked_together, judge_log
 from compliance.official import DEFAULT_RULESET, tools
 from compliance.official.ruleset import ruleset_of_path
 from compliance.package.checker_options import OPTIONS_FILE, SEED_CHECKER_BYPASS, checker_options
-from compliance.package.convergence import SCALING_FILE, judge_convergence, judge_scaling, samples_to_converge
+from compliance.package.convergence import SCALING_FILE, judge_convergence, judge_scaling
 from compliance.package.power import FOLDER, ResultPower, judge_power
 from compliance.read.description import DIVISIONS, fields_of_result
 from compliance.read.find import LOG_PATTERN
@@ -105,12 +105,11 @@ def judge_result(folder: Path, ruleset: str | None = None, name: str | None = No
         findings += _seeds(folder, ruleset, unreadable, runs)
     convergence = None
     if closed and ruleset >= CONVERGENCE.since and len(logs) == tools.runs_per_result(folder.name) and runs:
-        converged = samples_to_converge(logs, ruleset)
-        convergence = tools.convergence(converged, ruleset)
-        findings += judge_convergence(folder, convergence, converged)
+        convergence = tools.convergence([log.facts for log in logs], ruleset)
+        findings += judge_convergence(folder, convergence, logs)
     findings += judge_scaling(folder, convergence.scaling if convergence else 1.0)
     all_findings = [_with_result_named(finding, name) for finding in findings]
-    all_findings += _power_findings(power, failing)
+    all_findings += _power_findings(power, failed, failing)
     times = [log.facts.time_to_train_s if _converged(log) and log.facts else None for log in logs]
     return Result(
         system=folder.parent.name,
@@ -185,12 +184,16 @@ def _failed(failed: Sequence[str], count: int) -> Findings:
     return [FAILED_RUNS.breach(f"{len(failed)} of {count} runs failed: {', '.join(failed)}")]
 
 
-def _power_findings(power: ResultPower, failing: Sequence[str]) -> Findings:
-    """Return the findings in the power files; the official checker counts a run whose files it refuses as failed."""
-    noncompliant = [finding for findings in power.noncompliant.values() for finding in findings]
-    if len(failing) > 1:
-        return [*power.findings, *noncompliant]
-    return [*power.findings, *(_excused(finding) for finding in noncompliant)]
+def _power_findings(power: ResultPower, failed: Sequence[str], failing: Sequence[str]) -> Findings:
+    """Return the findings in the power files; the official checker counts a run whose files it refuses as failed.
+
+    This doesn't excuse a run that converged and wasn't measured, because its time counts and its energy is missing.
+    """
+    all_findings = [*power.findings]
+    for log, findings in power.noncompliant.items():
+        is_excused = len(failing) == 1 and (log in failed or log not in power.unmeasured)
+        all_findings += [_excused(finding) for finding in findings] if is_excused else findings
+    return all_findings
 
 
 def _excused(finding: Breach | Unchecked) -> Unchecked:

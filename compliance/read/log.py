@@ -40,8 +40,8 @@ class Event(NamedTuple):
 class Log:
     """One log: its events and its faulty lines.
 
-    `notes` has the numbers and faults of lines, by the rule that reports them (`rules.records`), at most 100 per rule;
-    `crash` has the lines on which the official checker crashes. `flooded` has the keys with more than MOST_OF_A_KEY
+    `notes` has the numbers and faults of lines, at most 100 under each name that `rules.records` reports; `crash` has
+    the lines on which the official checker crashes. `flooded` has the keys with more than MOST_OF_A_KEY
     events, of which the first are kept.
     Raises CannotJudge if the file can't be read safely, exceeds a limit, or has no MLPerf line.
     """
@@ -95,7 +95,7 @@ class Log:
                 names = ", ".join(record.repeated[:5])
                 self._note("record-unambiguous", line, f"fields given more than once: {names[:80]}")
             if record.oddity is not None:
-                self._note("time-number", line, f"time_ms {record.oddity}")
+                self._note("time-text" if record.has_time else "time-number", line, f"time_ms {record.oddity}")
             self._keep_event(record, weighs)
             if self._kept is not None:
                 self._kept.append(record)

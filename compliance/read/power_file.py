@@ -29,7 +29,9 @@ class Readings(NamedTuple):
     efficiency: float = 1.0
     estimate_w: float | None = None
     unsound: int = 0
-    """Number of lines that aren't records, and of records whose value isn't a power, or contradicts an earlier one."""
+    """Number of lines that aren't records, and of records that repeat a field or lack a time, or whose value isn't a
+    power or contradicts an earlier one.
+    """
 
 
 def joules(node: Readings, time_to_train_ms: float) -> float | None:
@@ -64,7 +66,10 @@ def read_power_file(path: Path) -> Readings:
             except NoRecord:
                 unsound += 1
                 continue
-            time = number(record.timestamp)
+            if record.repeated:
+                unsound += 1
+                continue
+            time = number(record.timestamp) if record.has_time else None
             value = number(record.value["value"])
             if record.key == READING:
                 if time is not None and value is not None and value >= 0:

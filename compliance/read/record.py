@@ -6,6 +6,7 @@ without \n. For any input, reading takes time linear in the number of bytes.
 """
 
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,6 +23,7 @@ DEEPEST_RECORD = 64  # published records are nested two levels deep
 
 _TOKEN = TOKEN.encode()
 _BLOCK = 1 << 20
+_LONGEST_TIME = 40  # characters of a time that is written as text; milliseconds since 1970 have 13 digits
 _SHOWN = 60
 """Characters shown of a line that isn't a record, which may have a million."""
 _FIELDS = ("time_ms", "key", "value", "metadata")
@@ -53,7 +55,8 @@ class Record(NamedTuple):
     key: Any
     value: dict[str, Any]
     lineno: int
-    oddity: str | None = None  # its time_ms, if that isn't a number
+    oddity: str | None = None  # its time_ms, if that isn't a finite number
+    has_time: bool = True  # whether its time_ms is a time, as a number or as text
     repeated: Sequence[str] = ()  # names of fields that occur more than once
 
 
@@ -152,9 +155,11 @@ def parse_record(line: int, text: str) -> Record:
         time_ms = _time(content["time_ms"])  # first, as in the official checker
     if missing:
         raise NoRecord(f"a record without {', '.join(missing)}", crash=True)
-    odd = None if type(content["time_ms"]) in (int, float) else shown(content["time_ms"])
+    is_number = type(content["time_ms"]) in (int, float) and math.isfinite(time_ms)
+    odd = None if is_number else shown(content["time_ms"])
+    has_time = is_number or _is_written_time(content["time_ms"], time_ms)
     value = {"value": content["value"], "metadata": content["metadata"]}
-    return Record(f"line {line}", time_ms, content["key"], value, line, odd, repeated)
+    return Record(f"line {line}", time_ms, content["key"], value, line, odd, has_time, repeated)
 
 
 def decoded_json(text: str) -> tuple[Any, Sequence[str]]:
@@ -243,6 +248,11 @@ def _time(value: Any) -> float:
         raise NoRecord(f"time_ms {shown(value)}, which isn't a number") from error
     except (TypeError, OverflowError) as error:
         raise NoRecord(f"time_ms {shown(value)}, which isn't a time", crash=True) from error
+
+
+def _is_written_time(value: Any, time_ms: float) -> bool:
+    """Return whether a value that float() converts is a time, written as text; float() also converts true."""
+    return isinstance(value, str) and len(value) <= _LONGEST_TIME and math.isfinite(time_ms)
 
 
 def depth_of(text: str) -> int:

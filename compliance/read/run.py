@@ -18,13 +18,6 @@ class LoggedEvaluation(NamedTuple):
     line: int = 0
 
 
-class Converged(NamedTuple):
-    """A run's values for the convergence check: batch size, and samples to the last evaluation (None if it failed)."""
-
-    global_batch_size: float | None
-    samples: float | None
-
-
 class RunFacts:
     """Facts about a run; each is None if the log doesn't state it."""
 

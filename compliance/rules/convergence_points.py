@@ -47,12 +47,10 @@ CONVERGENCE = Rule(
     "A closed result doesn't need significantly fewer samples than the reference, by the official RCP checker",
     "run again, or submit a reference convergence point (RCP) for this batch size",
 )  # fmt: skip
-TRAIN_SAMPLES_SINCE = "2.0.0"
-"""From this round on, "Benchmark Specific Rules" lets BERT report its samples to converge as train_samples."""
-# From 2.0 on, "Score scaling" lets the training committee set any factor, and the program uses whatever the file has.
+# "Score scaling" lets the review decide on another factor. Before the review, only the RCP checker gives one.
 SCALING = Rule(
     "scaling", Source("mlcommons/logging, result_summarizer", "_get_scaling_factor"),
-    "scaling.json, if present, is a JSON object with a number as scaling_factor",
-    "remove the file; the official tool or the review writes it", since=OLDEST,
+    "scaling.json, if present, has the official RCP checker's factor as scaling_factor",
+    "remove the file; the official package checker writes it", since=OLDEST,
 )  # fmt: skip
 RULES = (evaluations_report_training_samples, CONVERGENCE, SCALING)

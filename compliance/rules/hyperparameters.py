@@ -27,8 +27,15 @@ TUNABLE = (
     "num_warmup_steps", "start_warmup_step", "opt_lamb_beta_1", "opt_lamb_beta_2", "opt_lamb_weight_decay_rate",
 )  # fmt: skip
 """BERT's rows of the table, except the batch size; opt_lamb_epsilon and gradient_accumulation_steps aren't in it."""
-_LAMB = re.compile("(?i)lamb(?!da)")
-"""Any spelling, as in apex.optimizers.FusedLAMB: the section's appendix lists implementations as examples only."""
+_LAMB = re.compile(
+    r"(?i)(?:\w+\.)*_*(?:(?:apex|fused|distributed|sharded|multi|tensor|apply|nv|nvidia|tf|torch|habana)[_-]?)*"
+    r"lamb(?:[_ -]?(?:optimizer|optim|op|v?\d+))*"
+)
+"""LAMB's name, with a package before it and how it is implemented, as in apex.optimizers.FusedLAMB.
+
+The section's appendix lists implementations as examples only. A text that says more than a name, or names another
+optimizer, isn't LAMB's name.
+"""
 _SINGLE = (
     "train_samples", "eval_samples", "global_batch_size", *(key for key in TUNABLE if key != "opt_epsilon"),
 )  # fmt: skip
@@ -78,7 +85,7 @@ def optimizer_is_lamb(case: Case) -> Checked:
         return
     if case.first("opt_name") is None:
         yield Gap("the log doesn't give opt_name", asked=False)
-    yield from unsound(case, "opt_name", lambda name: isinstance(name, str) and _LAMB.search(name))
+    yield from unsound(case, "opt_name", lambda name: isinstance(name, str) and _LAMB.fullmatch(name.strip()))
 
 
 @rule(

@@ -53,12 +53,13 @@ def lines_are_records(case: Case) -> Checked:
 
 @rule(
     "time-number", Source(LOG_PARSER, "string_to_logline"),
-    "time_ms is a number, or a value that Python's float() converts to one",
+    "time_ms is a finite number, or a short text that Python's float() converts to one",
     "write time_ms as a number, without quotes", since=OLDEST,
 )  # fmt: skip
 def times_are_numbers(case: Case) -> Checked:
-    """Note times that aren't JSON numbers: the parser reads them, and no rule forbids them."""
-    notes = case.log.notes["time-number"]
+    """Find values that are no time; the parser's float() accepts some, such as true. Note numbers written as text."""
+    yield from _noted(case, "time-number")
+    notes = case.log.notes["time-text"]
     for line, reason in notes[:1]:
         more = _more_lines(len(notes))
         yield Gap(f"line {line}: {reason} isn't a number, but is read as one{more}", asked=False)

@@ -119,6 +119,32 @@ def refused(tmp_path: Path, config: Path, tensors: Mapping[str, np.ndarray], **h
     return str(caught.value)
 
 
+def test_rows_above_the_vocabulary_are_padding(tmp_path: Path, config: Path) -> None:
+    variables = tensorflow_1(replace(TINY, vocab_size=96))
+    weights = imported(tmp_path, config, variables)
+    words = weights.read()["embeddings.word.weight"].numpy()
+    assert weights.real_vocab_size == 89
+    assert np.array_equal(words[:89], variables["bert/embeddings/word_embeddings"][:89])
+    assert not words[89:].any()
+    (note,) = open_tensorflow(tmp_path / "model", config).notes
+    assert "has 96 rows, but vocab_size is 89" in note
+
+
+def test_values_that_are_not_finite_stop_an_import(tmp_path: Path, config: Path) -> None:
+    variables = tensorflow_1()
+    variables["bert/pooler/dense/kernel"][2, 3:] = np.nan
+    said = refused(tmp_path, config, variables)
+    assert "bert/pooler/dense/kernel: 11 of 196 values are NaN or infinite" in said
+
+
+@pytest.mark.parametrize("name", [".", "model.meta", "model.data-00000-of-00001", "checkpoint", "mode"])
+def test_another_path_is_refused_with_the_names_of_checkpoints(tmp_path: Path, config: Path, name: str) -> None:
+    for checkpoint in ("model", "model-2"):
+        write_bundle(tmp_path / checkpoint, tensorflow_1())
+    with pytest.raises(CheckpointError, match=r"give the checkpoint's path without \.index.* has model, model-2"):
+        open_tensorflow(tmp_path / name, config)
+
+
 def test_a_tensor_of_another_shape_is_refused_by_name(tmp_path: Path, config: Path) -> None:
     name = "bert/pooler/dense/kernel"
     said = refused(tmp_path, config, {**tensorflow_1(), name: np.zeros((14, 13), np.float32)})

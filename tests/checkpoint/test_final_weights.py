@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ import torch
 from bertbench.checkpoint.resumption import restore_files
 from bertbench.checkpoint.run_weights import newest_run, open_weights
 from bertbench.checkpoint.snapshot_folder import verified
-from bertbench.checkpoint.weights_file import Weights
+from bertbench.checkpoint.tensor_names import VOCABULARY_ROWS
+from bertbench.checkpoint.weights_file import Weights, write_weights
+from bertbench.cli.main import main
 from bertbench.common.errors import CheckpointError
 from bertbench.config import System, load_system
 from bertbench.distributed.world import World
@@ -23,7 +26,7 @@ from bertbench.training.short_run import shortened
 from bertbench.training.task import initial_model
 from bertbench.training.train import train
 from compliance.read.log import read_events
-from tests.conftest import Answer, Printed, Tiny
+from tests.conftest import Answer, Captured, Printed, Tiny
 from tests.parallel.test_equality import LAYOUTS, SHAPE
 from tests.ranks import run_ranks
 from tests.tiny import TINY_SYSTEM
@@ -211,6 +214,31 @@ def test_fill_mask_takes_the_newest_run_with_weights(
     (runs[2] / "weights.safetensors").unlink()  # one that goes on
     assert newest_run(tmp_path) == runs[1]
     assert "result_3/weights.safetensors, from tiny, seed 5" in printed("fill-mask", "a [MASK]", "--top", "1")
+
+
+def test_fill_mask_takes_a_vocabulary_with_fewer_entries_than_padded_rows(
+    copy: ResultFiles, tmp_path: Path, answer: Answer, printed: Printed
+) -> None:
+    tensors = {name: tensor.clone() for name, tensor in Weights.open(copy.weights).read().items()}
+    for name in VOCABULARY_ROWS:
+        tensors[name] = tensors[name][:96]
+    shape = replace(Weights.open(copy.weights).shape, vocab_size=96)
+    write_weights(tmp_path / "padded.safetensors", tensors, shape, 96, "a file whose vocab_size counts padding")
+    words = ["a [MASK]", "--vocab", copy.vocabulary, "--top", "1000", "--weights"]
+    assert fill_mask(answer, *words, tmp_path / "padded.safetensors") == fill_mask(answer, *words, copy.folder)
+    more = tmp_path / "more.txt"
+    more.write_text(copy.vocabulary.read_text() + "".join(f"word{number}\n" for number in range(8)))
+    assert "has 97 entries" in printed(
+        "fill-mask", "a [MASK]", "--vocab", more, "--weights", tmp_path / "padded.safetensors", code=2
+    )
+
+
+def test_fill_mask_warns_of_a_vocabulary_with_capitals(copy: ResultFiles, tmp_path: Path, capsys: Captured) -> None:
+    cased = tmp_path / "cased.txt"
+    *entries, _ = copy.vocabulary.read_text().splitlines()
+    cased.write_text("\n".join([*entries, "Berlin"]) + "\n")
+    assert main(["fill-mask", "a [MASK]", "--vocab", str(cased), "--weights", str(copy.folder)]) == 0
+    assert f"{cased}: 1 of 84 entries have capitals" in capsys.readouterr().err
 
 
 def test_fill_mask_refuses_text_that_it_cannot_predict(copy: ResultFiles, tmp_path: Path, printed: Printed) -> None:

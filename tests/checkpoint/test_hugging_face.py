@@ -1,3 +1,4 @@
+import codecs
 import json
 import re
 from collections.abc import Callable
@@ -205,6 +206,105 @@ def test_a_pickle_is_refused_with_what_to_do(model: Path, name: str) -> None:
             open_hugging_face(place)
 
 
+def saved(place: Path, legacy: bool = False) -> Path:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    torch.save({"model": torch.zeros(3)}, place, _use_new_zipfile_serialization=not legacy)
+    return place
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+@pytest.mark.parametrize("name", ["ckpt_8601.pt", "model.ckpt", "weights"])
+def test_a_pickle_of_any_name_is_known_by_its_content(model: Path, name: str, legacy: bool) -> None:
+    (model / "model.safetensors").unlink()
+    (model / "config.json").unlink()
+    saved(model / name, legacy)
+    for place in (model, model / name):
+        with pytest.raises(CheckpointError, match=rf"{name}: is a pickle, which"):
+            open_hugging_face(place)
+
+
+def test_pickles_of_deepspeed_are_named_with_its_program(tmp_path: Path) -> None:
+    first = saved(tmp_path / "run" / "global_step10" / "mp_rank_00_model_states.pt")
+    saved(first.with_name("zero_pp_rank_0_mp_rank_00_optim_states.pt"))
+    (tmp_path / "run" / "latest").write_text("global_step10")
+    for place in (tmp_path / "run", first.parent, first):
+        with pytest.raises(CheckpointError, match=r"mp_rank_00_model_states\.pt: is a pickle.*zero_to_fp32\.py"):
+            open_hugging_face(place)
+
+
+def test_a_header_s_length_that_begins_like_a_pickle_is_no_pickle(model: Path) -> None:
+    header = json.dumps({"__metadata__": {"format": "pt"}}).encode().ljust(0x280)
+    content = len(header).to_bytes(8, "little") + header
+    assert content[:2] == b"\x80\x02"
+    (model / "model.safetensors").write_bytes(content)
+    with pytest.raises(CheckpointError, match="lacks 46 of 46 tensors"):
+        back(model)
+
+
+def test_one_of_several_files_is_refused_with_what_to_give(model: Path) -> None:
+    in_shards(model, load_file(model / "model.safetensors"))
+    with pytest.raises(CheckpointError, match="is one of a model's 3 files; give their folder, or their index"):
+        open_hugging_face(model / "model-00002-of-00003.safetensors")
+
+
+def padded(tensors: Tensors, names: tuple[str, ...], rows: int) -> Tensors:
+    """The tensors with that many rows more in some of them."""
+    return {
+        name: torch.cat([tensor, torch.full((rows, *tensor.shape[1:]), 7.0)]) if name in names else tensor
+        for name, tensor in tensors.items()
+    }
+
+
+BIAS, DECODER_BIAS = "cls.predictions.bias", "cls.predictions.decoder.bias"
+
+
+@pytest.mark.parametrize("rows", [7, 39])  # to multiples of 8 and of 128
+@pytest.mark.parametrize("names", [(WORDS, BIAS), (DECODER, DECODER_BIAS), (WORDS, BIAS, DECODER, DECODER_BIAS)])
+def test_rows_above_the_vocabulary_are_padding(model: Path, names: tuple[str, ...], rows: int) -> None:
+    expected, tensors = back(model), load_file(model / "model.safetensors")
+    tied = {**tensors, DECODER: tensors[WORDS].clone(), DECODER_BIAS: tensors[BIAS].clone()}
+    rewrite(model, padded(tied, names, rows))
+    found = back(model)
+    assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+    assert [f"has {89 + rows} rows" in note for note in open_hugging_face(model).notes] == [True] * (WORDS in names)
+
+
+@pytest.mark.parametrize("rows", [1, 6, 1000, 2000])
+def test_rows_of_another_vocabulary_are_no_padding(model: Path, rows: int) -> None:
+    rewrite(model, padded(load_file(model / "model.safetensors"), (WORDS, BIAS), rows))
+    with pytest.raises(CheckpointError, match=rf"found shape \({89 + rows}, 14\), expected \(89, 14\)"):
+        back(model)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("tied", [False, True])
+def test_values_that_are_not_finite_stop_an_import(model: Path, value: float, tied: bool) -> None:
+    tensors = load_file(model / "model.safetensors")
+    tensors[WORDS][3, 5:7] = value
+    if tied:
+        tensors[DECODER] = tensors[WORDS].clone()
+    rewrite(model, tensors)
+    with pytest.raises(CheckpointError, match=f"{WORDS}: 2 of 1,246 values are NaN or infinite"):
+        back(model)
+    assert sorted(path.name for path in model.parent.iterdir()) == ["model", "ours.safetensors"]
+
+
+def test_a_number_beyond_fp32_is_not_finite(model: Path) -> None:
+    tensors = load_file(model / "model.safetensors")
+    pooler = tensors["bert.pooler.dense.bias"].double()
+    pooler[1] = 1e300
+    rewrite(model, {**tensors, "bert.pooler.dense.bias": pooler})
+    with pytest.raises(CheckpointError, match=r"bert\.pooler\.dense\.bias: 1 of 14 values"):
+        back(model)
+
+
+def test_a_configuration_may_begin_with_a_byte_order_mark(model: Path) -> None:
+    config = model / "config.json"
+    config.write_bytes(codecs.BOM_UTF8 + config.read_bytes())
+    for place in (model, config):
+        assert open_hugging_face(place).shape.vocab_size == 89
+
+
 def test_a_tensor_with_two_names_is_refused(model: Path) -> None:
     tensors = load_file(model / "model.safetensors")
     rewrite(model, {**tensors, f"module.{WORDS}": tensors[WORDS] + 1})
@@ -225,6 +325,7 @@ def test_a_model_of_another_kind_is_one_error(model: Path, weights: Path) -> Non
     pooler = "bert.pooler.dense.weight"
     for changed, expected in (
         ({**tensors, DECODER: tensors[WORDS] + 1}, f"{DECODER}: differs from {WORDS}"),
+        ({**tensors, DECODER: tensors[WORDS].to(torch.float8_e4m3fn)}, f"{DECODER}: found torch.float8_e4m3fn"),
         ({**tensors, pooler: torch.zeros(14, 13)}, f"{pooler}: found shape (14, 13), expected (14, 14)"),
         ({**tensors, pooler: torch.zeros(14, 14, dtype=torch.int64)}, f"{pooler}: found torch.int64, expected a float"),
         ({name: tensor for name, tensor in tensors.items() if name != pooler}, f"lacks 1 of 46 tensors: {pooler}"),

@@ -91,6 +91,12 @@ def test_a_file_whose_content_contradicts_its_header_is_refused(
         Weights.open(path)
 
 
+def test_a_pickle_is_named_as_one(tmp_path: Path) -> None:
+    torch.save({"model": torch.zeros(3)}, tmp_path / "pytorch_model.bin")
+    with pytest.raises(CheckpointError, match=r"pytorch_model\.bin: is a pickle.*checkpoint import"):
+        Weights.open(tmp_path / "pytorch_model.bin")
+
+
 def test_a_missing_truncated_or_foreign_file_is_refused(weights: Path, tmp_path: Path) -> None:
     cut(weights, -1)
     (tmp_path / "text").write_text("no weights at all")

@@ -56,7 +56,10 @@ BREACHES = [
     Edit("hyperparameter", setting("opt_lamb_beta_2", [0.9, 0.999]), 19),
     Edit("hyperparameter", setting("start_warmup_step", None), 17),
     Edit("optimizer", setting("opt_name", "adamw"), 11),
-    Edit("optimizer", setting("opt_name", "adam_lambda"), 11),
+    *(
+        Edit("optimizer", setting("opt_name", name), 11)
+        for name in ("adam_lambda", "adamw (no LAMB)", "not LAMB", "NoLAMB", "LAMB or Adam", "lamb->adam", "clamb")
+    ),
     Edit("repeated", added("d_batch_size", 1747000000000, "global_batch_size", 64), 9),
     # fixed values
     Edit("reference-value", setting("opt_gradient_clip_norm", 5), 21),
@@ -89,6 +92,10 @@ BREACHES = [
     Edit("run-order", timed("run_stop", 1747000050000), 71),
     Edit("run-order", added("init_stop", 1747000115950, "run_stop", metadata={"status": "success"}), 37),
     Edit("time", timed("run_start", 1747000060), 38),
+    *(
+        Edit("time-number", timed("run_start", value), 38)
+        for value in (True, "1" * 4_000, f"{'0' * 4_000}1747000060000", "inf", float("inf"), "nan", "1e999")
+    ),
     Edit("init-time", timed("init_start", 1746998159000), 37),
     Edit("on-clock", timed("block_start", 1747000059000), 39),
     Edit("resumed", added("block_stop", 1747000065000, "resumed", 2), 40),
@@ -129,7 +136,13 @@ FREE = [
     Edit("", setting("opt_lamb_weight_decay_rate", 1.7), None),
     Edit("", setting("opt_learning_rate_training_steps", 0), None),
     Edit("", setting("start_warmup_step", -200000), None),
-    Edit("", setting("opt_name", "apex.optimizers.FusedLAMB"), None),
+    *(
+        Edit("", setting("opt_name", name), None)
+        for name in (
+            "LAMB", "apex.optimizers.FusedLAMB", "tf.optimizers.LAMB", "NVLAMB", "DistributedFusedLAMBV2",
+            "distributed_fused_lamb", "LAMB optimizer",
+        )
+    ),
     Edit("", setting("eval_samples", 10080), None),
     Edit("", setting("eval_samples", [10000]), None),
     Edit("", setting("seed", -1), None),

@@ -209,7 +209,6 @@ def a_description_without_results(path: Path) -> None:
         ("layout", "results/toy/resnet", Path.mkdir),
         ("layout", "results/again", links_to_a_system),
         ("broken-link", "benchmarks/passwd", linked("/etc/passwd")),
-        ("scaling", SCALING, lambda path: path.write_text('{"scaling_factor": 1.25}')),
     ],
 )
 def test_oddities_that_no_rule_forbids_are_noted_and_fail_nothing(
@@ -261,8 +260,14 @@ def test_a_contradiction_raises_a_question_and_fails_nothing(
 FACTOR_1 = '{"scaling_factor": 1.0}'
 
 
-@pytest.mark.parametrize("content", ["{}", "1.0", "[", '{"scaling_factor": "1.0"}', '{"scaling_factor": NaN}', "null"])
-def test_a_scaling_without_a_number_is_an_error(tmp_path: Path, content: str) -> None:
+@pytest.mark.parametrize(
+    "content",
+    [
+        "{}", "1.0", "[", '{"scaling_factor": "1.0"}', '{"scaling_factor": NaN}', "null",
+        '{"scaling_factor": 0.5}', '{"scaling_factor": 1.25}', '{"scaling_factor": 0.5, "scaling_factor": 1.0}',
+    ],
+)  # fmt: skip
+def test_a_scaling_that_the_official_rcp_checker_does_not_give_is_an_error(tmp_path: Path, content: str) -> None:
     assert rules_for_scaling(tmp_path, content.encode()) == {"scaling"}
 
 
@@ -271,6 +276,15 @@ def test_a_scaling_is_in_the_encoding_that_the_official_summary_reads(
     tmp_path: Path, encoding: str, rules: set[str]
 ) -> None:
     assert rules_for_scaling(tmp_path, FACTOR_1.encode(encoding)) == rules
+
+
+@pytest.mark.parametrize(("factor", "rules"), [(2_414_421 / 2_400_384, set()), (1.0, {"scaling"}), (1.01, {"scaling"})])
+def test_the_scaling_of_a_result_that_converges_sooner_is_the_official_rcp_checker_s(
+    tmp_path: Path, factor: float, rules: set[str]
+) -> None:
+    write_package(tmp_path, evaluations=16)
+    (tmp_path / SCALING).write_text(json.dumps({"scaling_factor": factor}))
+    assert breached_rules(tmp_path) == rules
 
 
 def rules_for_scaling(root: Path, content: bytes) -> set[str]:

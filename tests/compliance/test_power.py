@@ -175,6 +175,16 @@ OTHER_EFFICIENCY = line("conversion_eff", 0.8, 400) + "\n"
         ("power-coverage", "doesn't cover the run", timed("power_measurement_stop", 90_000)),
         ("power-rate", "2.0 s without a reading", edit(lambda _: node_file(RUN_S + 4, every_ms=2_000))),
         ("power-readings", "unusable records: 5", edit(lambda text: text + HOSTILE)),
+        (
+            "power-readings",
+            "unusable records: 1",
+            edit(lambda text: text.replace(f'"time_ms": {START + 7_000}', '"time_ms": true')),
+        ),
+        (
+            "power-readings",
+            "unusable records: 1",
+            edit(lambda text: text.replace(f'"time_ms": {START + 7_000}', f'"time_ms": 1, "time_ms": {START + 7_000}')),
+        ),
         ("power-readings", "unusable records: 1", edit(lambda text: OTHER_EFFICIENCY + text)),
     ],
 )
@@ -201,12 +211,11 @@ def a_second_node(file: Path) -> None:
 @pytest.mark.parametrize(
     ("found", "break_it"),
     [
-        ("result_4: no file", without_its_folder),
         ("result_4: node_1.txt", numbered_1),
         ("result_4: node_0.txt, node_1.txt", a_second_node),
     ],
 )
-def test_one_run_may_lack_power_files_as_the_official_package_checker_allows(
+def test_one_run_may_have_odd_power_files_as_the_official_package_checker_allows(
     power: Path, root: Path, tmp_path: Path, found: str, break_it: Change
 ) -> None:
     break_it(power / "result_4" / "node_0.txt")
@@ -214,6 +223,25 @@ def test_one_run_may_lack_power_files_as_the_official_package_checker_allows(
     assert breaches(power) == []
     reasons = [reason for rule, reason in noted(power) if rule == "power-files"]
     assert [found in reason for reason in reasons] == [True]
+
+
+def only_a_switch(file: Path) -> None:
+    file.write_text(line("interconnect_power_est", 50))
+    file.rename(file.with_name("sw_0.txt"))
+
+
+@pytest.mark.parametrize("break_it", [without_its_folder, Path.unlink, only_a_switch])
+def test_a_run_that_converged_was_measured(power: Path, break_it: Change) -> None:
+    break_it(power / "result_4" / "node_0.txt")
+    assert {rule for rule, _ in breaches(power)} == {"power-files", "power-nodes"}
+    assert all("result_4" in text for _, text in breaches(power))
+
+
+def test_the_run_that_failed_may_lack_power_files(power: Path, root: Path, tmp_path: Path) -> None:
+    shutil.rmtree(power / "result_4")
+    rewrite(power.parent / "result_4.txt", '"key": "init_stop"', '"key": "init_end"')
+    assert official_package_checker(root, tmp_path).passed
+    assert judged(power).verdict == "pass"
 
 
 def test_a_run_without_power_files_and_a_failed_one_are_two_failures_as_by_the_official_package_checker(

@@ -9,6 +9,7 @@ from random import Random
 import numpy as np
 import pytest
 
+from bertbench.cli.main import main
 from bertbench.common.errors import DataError
 from bertbench.data.store import shuffle as shuffling
 from bertbench.data.store.manifest import Manifest
@@ -17,7 +18,7 @@ from bertbench.data.text.corpus import text_articles
 from bertbench.data.text.mlperf import MlperfRecipe
 from bertbench.data.text.vocabulary import Vocabulary
 from bertbench.loading.inputs import open_data
-from tests.conftest import Printed, Tiny
+from tests.conftest import Captured, Printed, Tiny
 from tests.data.datasets import QUIET, made, read
 from tests.data.plain_samples import plain_samples
 from tests.tiny import Sample, tiny_text
@@ -145,6 +146,16 @@ def test_training_and_evaluation_samples_may_come_from_two_folders_with_one_voca
     made(tmp_path / "other", files[:1], vocab, MlperfRecipe(dupe_factor=1, select_eval=3))
     with pytest.raises(DataError, match="use different vocabularies"):
         open_data(tiny(paths[0], f"data.eval_path={tmp_path / 'other'}", paths[2]))
+
+
+def test_text_that_is_prepared_in_lower_case_for_a_vocabulary_with_capitals_is_warned_of(
+    files: tuple[Path, ...], vocab: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    cased = tmp_path / "cased.txt"
+    cased.write_text(vocab.read_text() + "Berlin\n")
+    words = ["--recipe", "mlperf", "--dupe-factor", "1", "--text", str(files[0]), "--vocab", str(cased)]
+    assert main(["data", "prepare", *words, "--out", str(tmp_path / "out")]) == 0
+    assert f"{cased}: 1 of " in capsys.readouterr().err
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc to find the worker")

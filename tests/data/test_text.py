@@ -69,6 +69,22 @@ def test_a_trained_vocabulary_has_its_size_and_encodes_what_it_saw() -> None:
     assert pieces[2:] == ["[UNK]"]
 
 
+@pytest.mark.parametrize(
+    ("words", "lower_case", "warns"),
+    [
+        (["the", "Berlin", "##S"], True, True),
+        (["the", "berlin", "##s", "[unused1]", "[Q]"], True, False),
+        (["the", "Berlin"], False, False),
+        (["the", "berlin", "[Q]"], False, True),
+        (["東京", "12"], True, False),
+        (["東京", "12"], False, False),
+    ],
+)
+def test_a_vocabulary_of_the_other_case_is_warned_of(words: list[str], lower_case: bool, warns: bool) -> None:
+    warning = Vocabulary((*SPECIAL_TOKENS, *words)).wrong_case(Path("vocab.txt"), lower_case)
+    assert (warning is not None) == warns
+
+
 def test_a_vocabulary_too_small_for_its_characters_is_refused() -> None:
     with pytest.raises(DataError, match="fill a vocabulary of 9"):
         Vocabulary.train(["some letters"], 9)

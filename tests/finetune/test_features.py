@@ -1,9 +1,10 @@
 """Features worked out by hand: windows, labels, and offsets into the original text."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
-from bertbench.common.errors import DataError
 from bertbench.config.finetune import WindowOptions
 from bertbench.data.text.vocabulary import Vocabulary
 from bertbench.finetune.features import Feature, make_features, text_of, windows
@@ -108,9 +109,19 @@ def test_a_long_question_is_cut_and_case_kept_where_the_vocabulary_is_cased() ->
     assert cased.tokens_N.dtype == np.int32
 
 
-def test_a_context_without_a_token_is_refused() -> None:
-    with pytest.raises(DataError, match="found no token in its context"):
-        features(ask("\u200b \u200b"))
+def test_a_context_without_a_token_has_no_window() -> None:
+    assert [features(ask(blank)) for blank in ("", " ", "\u200b \u200b")] == [[], [], []]
+
+
+def test_a_long_context_takes_memory_in_proportion_to_its_length() -> None:
+    context = "cat " * 20_000
+    features(ask(context))  # loads what is loaded once
+    tracemalloc.start()
+    made = features(ask(context), max_seq_length=96, doc_stride=32)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert sum(feature.widest_C.sum() for feature in made) == 20_000
+    assert most < 10 << 20  # a matrix of windows and tokens has 100 MB
 
 
 def test_windows_are_labelled_by_the_first_answer_whose_place_and_tokens_are_known() -> None:

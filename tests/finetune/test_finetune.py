@@ -107,6 +107,31 @@ def test_questions_without_an_answer_at_its_place_are_scored_but_not_trained_on(
     assert 0 < scores["epochs"][0]["loss"] < 10
 
 
+def test_questions_on_blank_contexts_are_left_out_of_training_and_answered_with_nothing(
+    squad: list[str], tmp_path: Path
+) -> None:
+    file = content(QUESTIONS)
+    blank = {"context": " \n", "qas": [
+        {"id": "unanswerable", "question": "Who?", "answers": [], "is_impossible": True},
+        {"id": "misplaced", "question": "Who?", "answers": [{"text": "x", "answer_start": 0}]},
+    ]}  # fmt: skip
+    file["data"][0]["paragraphs"].insert(0, blank)
+    odd = tmp_path / "odd.json"
+    odd.write_text(json.dumps(file))
+    words = [*squad, "--train", str(odd), "--dev", str(odd), "--set", "finetune.lower_case=false"]
+    done = run_command(2, words, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert f"{odd}: 1 questions are left out of training, because their answers or their contexts" in done.stderr
+    assert f"{odd}: 2 of 15 questions have a context without a token; their predictions are empty" in done.stderr
+    assert "vocab.txt: no entry has a capital" in done.stderr
+    predictions = content(tmp_path / "out" / "predictions.json")
+    assert (predictions["unanswerable"], predictions["misplaced"]) == ("", "")
+    scores = content(tmp_path / "out" / "scores.json")
+    assert scores["scores"]["total"] == 15
+    assert (scores["inputs"]["train"]["questions"], scores["inputs"]["train"]["left_out"]) == (13, 2)
+    assert content(tmp_path / "out" / "nbest_predictions.json")["misplaced"][0]["text"] == ""
+
+
 def test_training_starts_from_a_run_s_weights_with_a_new_head(
     system: Tiny, inputs: Callable[..., Inputs], tmp_path: Path
 ) -> None:

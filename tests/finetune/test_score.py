@@ -1,5 +1,6 @@
 """Exact match and F1 worked out by hand, from the definitions."""
 
+import codecs
 import json
 from pathlib import Path
 
@@ -62,6 +63,14 @@ def test_a_question_without_a_prediction_counts_as_wrong() -> None:
     assert score([ask("a"), ask("b", "x")], {"b": "x"}) == {"exact": 50, "f1": 50, "total": 2}
 
 
+def test_of_several_questions_with_one_id_the_last_counts_as_in_squad_2_0_s_script() -> None:
+    questions = [ask("a", "by the river"), ask("a", "1802"), ask("b", "Tom"), ask("c"), ask("c", "x")]
+    found = scores_by_group(questions, {"a": "1802", "b": "Tom", "c": "y"})
+    assert (found["total"], found["HasAns_total"]) == (3, 3)
+    assert found["exact"] == pytest.approx(200 / 3)
+    assert "NoAns_total" not in found
+
+
 def write(path: Path, content: object) -> str:
     path.write_text(content if isinstance(content, str) else json.dumps(content))
     return str(path)
@@ -86,6 +95,18 @@ def test_the_command_prints_scores_and_warns_of_missing_predictions(
     assert shown.out.startswith("exact 50.00 %, F1 50.00 % of 2 questions\nwith an answer: exact 100.00 %")
     found = json.loads(printed("finetune", "squad", "--dev", dev, "--score", predictions, "--json"))
     assert (found["exact"], found["f1"], found["total"]) == (50, 50, 2)
+
+
+def test_files_may_begin_with_a_byte_order_mark_and_repeated_ids_are_warned_of(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    dev, predictions = tmp_path / "dev.json", tmp_path / "p.json"
+    dev.write_bytes(codecs.BOM_UTF8 + json.dumps(squad(CAT, CAT)).encode())
+    predictions.write_bytes(codecs.BOM_UTF8 + json.dumps({"a": "cat"}).encode())
+    assert main(["finetune", "squad", "--dev", str(dev), "--score", str(predictions)]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.startswith("exact 100.00 %, F1 100.00 % of 1 questions")
+    assert f"{dev}: 2 questions have only 1 different ids; 'a'" in shown.err
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ def length_counts(path: Path) -> Floats:
     Raises DataError if the file isn't such a histogram.
     """
     try:
-        counts = np.array(json.loads(path.read_text(encoding="utf-8"))["counts"], dtype=np.float64)
+        counts = np.array(json.loads(path.read_text(encoding="utf-8-sig"))["counts"], dtype=np.float64)
         if counts.ndim != 1 or (counts < 0).any() or not counts.sum() > 0:
             raise ValueError("counts must be numbers of sequences, not all 0")
     except OSError as error:

@@ -7,7 +7,7 @@ from pathlib import Path
 from torch import Tensor
 
 from bertbench.checkpoint.safetensors_files import check_new
-from bertbench.checkpoint.tensor_names import Piece, assemble
+from bertbench.checkpoint.tensor_names import Piece, assemble, has_padding
 from bertbench.checkpoint.weights_file import write_weights
 from bertbench.common.errors import CheckpointError
 from bertbench.model.shape import BertShape
@@ -51,6 +51,16 @@ class Origin:
         return [name for name in self.needed if name not in self.keys]
 
 
+def padding_notes(name: str, rows: int, entries: int) -> tuple[str, ...]:
+    """Return a remark if a tensor with `rows` rows is padded above the `entries` of the configured vocabulary."""
+    if not has_padding(rows, entries):
+        return ()
+    return (
+        f"{name} has {rows:,} rows, but vocab_size is {entries:,}; the last {rows - entries:,} rows are taken for "
+        "padding and left out",
+    )
+
+
 def padded_vocabulary(real: int, wanted: int | None) -> int:
     """Return the number of rows for a vocabulary of `real` entries: `wanted`, or else the next multiple of 8.
 
@@ -68,7 +78,8 @@ def padded_vocabulary(real: int, wanted: int | None) -> int:
 def convert_checkpoint(origin: Origin, out: Path, rows: int) -> None:
     """Read every tensor, join them, pad the vocabulary to `rows`, and write them to a new file.
 
-    Raises CheckpointError if a tensor is missing, damaged or of another shape, or if `out` can't be written.
+    Raises CheckpointError if a tensor is missing, damaged, of another shape or not finite, or if `out` can't be
+    written.
     """
     check_new(out)
     if missing := origin.missing:
@@ -77,5 +88,17 @@ def convert_checkpoint(origin: Origin, out: Path, rows: int) -> None:
             f"{origin.path}: lacks {len(missing)} of {len(origin.needed)} tensors: {names}; "
             "give a checkpoint of BERT with both pre-training heads, and the configuration that belongs to it"
         )
-    tensors = assemble(origin.needed.values(), origin.read, rows)
+    name_of = {piece: origin.keys[name] for name, piece in origin.needed.items()}
+    tensors = assemble(name_of, lambda piece: _finite(origin.path, name_of[piece], origin.read(piece)), rows)
     write_weights(out, tensors, replace(origin.shape, vocab_size=rows), origin.shape.vocab_size, origin.source)
+
+
+def _finite(path: Path, name: str, tensor: Tensor) -> Tensor:
+    """Return the tensor. Raises CheckpointError if values of it are NaN or infinite, as after a run that diverged."""
+    wrong = tensor.numel() - int(tensor.isfinite().sum())
+    if wrong:
+        raise CheckpointError(
+            f"{path}: {name}: {wrong:,} of {tensor.numel():,} values are NaN or infinite, expected numbers; "
+            "give a checkpoint that was saved before the training diverged"
+        )
+    return tensor

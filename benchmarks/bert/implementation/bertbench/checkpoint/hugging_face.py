@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from bertbench.checkpoint.bert_config import HUGGING_FACE_ACTIVATION, hugging_face_config, read_bert_config
-from bertbench.checkpoint.conversion import Origin
+from bertbench.checkpoint.conversion import Origin, padding_notes
+from bertbench.checkpoint.pickles import refuse_pickles
 from bertbench.checkpoint.safetensors_files import TensorFiles, save_tensors, writing
-from bertbench.checkpoint.tensor_names import Piece, pieces, take_apart
+from bertbench.checkpoint.tensor_names import Piece, has_padding, pieces, take_apart, without_padding
 from bertbench.checkpoint.weights_file import Weights
 from bertbench.common.atomic import new_folder
 from bertbench.common.errors import CheckpointError
@@ -20,7 +21,7 @@ from bertbench.common.system_faults import exists
 
 _CONFIG, _TENSORS = "config.json", "model.safetensors"
 _TENSORS_END, _INDEX_END = ".safetensors", ".safetensors.index.json"
-_PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
+_SHARD = re.compile(r"-\d+-of-(\d+)\.safetensors$")
 _SAVE = (
     f"load the model as transformers' BertForPreTraining and save it with save_pretrained(DIR): it writes {_TENSORS}"
 )
@@ -36,12 +37,15 @@ def open_hugging_face(place: Path) -> Origin:
 
     Raises CheckpointError if a file can't be read, or if the output matrix is not tied to the word embeddings.
     """
-    is_file = place.name.endswith((_TENSORS_END, _INDEX_END, *_PICKLES))
+    if place.name == _CONFIG:
+        place = place.parent
+    is_file = place.name.endswith((_TENSORS_END, _INDEX_END)) or place.is_file()
     folder = place.parent if is_file else place
+    if is_file or not any(folder.glob(f"*{_TENSORS_END}")):
+        refuse_pickles(place, _SAVE)
     shape, activation = read_bert_config(folder / _CONFIG)
     path = place if is_file else _tensors_of(folder)
-    if path.name in _PICKLES:
-        raise CheckpointError(f"{path}: is a pickle, which can run code when it is read; {_SAVE}")
+    _refuse_a_shard(path)
     files = TensorFiles.open(path, _SAVE)
     keys = _by_usual_name(files)
     for copy, original in _TIED.items():
@@ -49,16 +53,16 @@ def open_hugging_face(place: Path) -> Origin:
             continue
         if original not in keys:  # the library stores one tensor under either of its two names
             keys[original] = keys.pop(copy)
-        elif not torch.equal(files.read(keys[copy]), files.read(keys[original])):
+        elif not _are_equal(_as_fp32(files, keys[copy]), _as_fp32(files, keys[original])):
             raise CheckpointError(
                 f"{path}: {copy}: differs from {original}, expected the same; "
                 "this model has one matrix for both; tie them before saving"
             )
-    notes = (
-        ()
-        if activation == HUGGING_FACE_ACTIVATION
-        else (f"{folder / _CONFIG}: hidden_act is {activation}; this model computes {HUGGING_FACE_ACTIVATION}",)
-    )
+    notes: tuple[str, ...] = ()
+    if activation != HUGGING_FACE_ACTIVATION:
+        notes += (f"{folder / _CONFIG}: hidden_act is {activation}; this model computes {HUGGING_FACE_ACTIVATION}",)
+    if _WORDS in keys:
+        notes += padding_notes(keys[_WORDS], files.rows(keys[_WORDS]), shape.vocab_size)
     return Origin(
         path=path,
         source=f"Hugging Face model {folder.resolve().name}",
@@ -70,12 +74,22 @@ def open_hugging_face(place: Path) -> Origin:
     )
 
 
+def _are_equal(copy: Tensor, original: Tensor) -> bool:
+    """Return whether two tensors are equal, apart from padding; NaN equals NaN, which the conversion refuses."""
+    if copy.ndim != original.ndim:
+        return False
+    entries, rows = sorted((len(copy), len(original))) if copy.ndim else (0, 0)
+    if has_padding(rows, entries):
+        copy, original = copy[:entries], original[:entries]
+    return torch.equal(copy.nan_to_num(), original.nan_to_num())
+
+
 def _tensors_of(folder: Path) -> Path:
     """Return the file with a model's tensors, or the index of several files.
 
     Raises CheckpointError if the names are unusual.
     """
-    for name in (_TENSORS, f"model{_INDEX_END}", *_PICKLES):
+    for name in (_TENSORS, f"model{_INDEX_END}"):
         if exists(folder / name, CheckpointError):
             return folder / name
     others = sorted(path.name for path in folder.glob(f"*{_TENSORS_END}"))
@@ -84,6 +98,15 @@ def _tensors_of(folder: Path) -> Path:
             f"{folder}: found no {_TENSORS}, but {', '.join(others)}; give the path of the file that you mean"
         )
     return folder / _TENSORS  # opening it reports that it is missing
+
+
+def _refuse_a_shard(path: Path) -> None:
+    """Raise CheckpointError if a file has only a part of a model's tensors, by its name."""
+    shard = _SHARD.search(path.name)
+    if shard and int(shard[1]) > 1:
+        raise CheckpointError(
+            f"{path}: is one of a model's {int(shard[1])} files; give their folder, or their index (*{_INDEX_END})"
+        )
 
 
 def _by_usual_name(files: TensorFiles) -> dict[str, str]:
@@ -120,12 +143,19 @@ def export(weights: Weights, folder: Path) -> None:
 
 def _read(files: TensorFiles, keys: dict[str, str], piece: Piece) -> Tensor:
     key = keys[piece.hugging_face]
-    tensor = files.read(key)
-    if tensor.dtype not in _FLOATS:
-        raise CheckpointError(f"{files.path}: {key}: found {tensor.dtype}, expected a float; save the model in float32")
+    tensor = _as_fp32(files, key)
+    if tensor.ndim:
+        tensor = tensor[without_padding(piece, tuple(tensor.shape))]
     if tuple(tensor.shape) != piece.shape:
         raise CheckpointError(
             f"{files.path}: {key}: found shape {tuple(tensor.shape)}, expected {piece.shape}; "
             f"give the {_CONFIG} that belongs to the model"
         )
+    return tensor
+
+
+def _as_fp32(files: TensorFiles, key: str) -> Tensor:
+    tensor = files.read(key)
+    if tensor.dtype not in _FLOATS:
+        raise CheckpointError(f"{files.path}: {key}: found {tensor.dtype}, expected a float; save the model in float32")
     return tensor.float()

@@ -17,6 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from bertbench.checkpoint.pickles import refuse_pickles
 from bertbench.common.atomic import new_file
 from bertbench.common.errors import CheckpointError
 from bertbench.common.json_object import read_as
@@ -69,6 +70,12 @@ class TensorFiles:
             tensor: Tensor = file.get_tensor(name)
         return tensor
 
+    def rows(self, name: str) -> int:
+        """Return the first size of a tensor; 0 for a single number. Raises CheckpointError if it can't be read."""
+        with opened(self.file_of[name], self.remedy) as file:
+            sizes: list[int] = file.get_slice(name).get_shape()
+        return sizes[0] if sizes else 0
+
 
 def _names(path: Path, remedy: str) -> list[str]:
     with opened(path, remedy) as file:
@@ -95,6 +102,7 @@ def opened(path: Path, remedy: str) -> Iterator[Any]:
     except (OSError, MemoryError, SafetensorError) as error:
         reason = systems_error(error)
         if reason is None:
+            refuse_pickles(path, remedy)
             raise CheckpointError(f"{path}: is not a complete safetensors file ({error}); {remedy}") from error
         raise CheckpointError(unreadable(path, reason, remedy)) from reason
 

@@ -17,7 +17,9 @@ if TYPE_CHECKING:  # the list of layouts counts tensors without loading torch
 
 _WORDS, _OUTPUT_BIAS = "embeddings.word.weight", "masked_lm.bias"
 VOCABULARY_ROWS = (_WORDS, _OUTPUT_BIAS)
-"""Parameters with one row per vocabulary entry, which only we pad."""
+"""Parameters with one row per vocabulary entry, which many programs pad."""
+_MULTIPLES = range(8, 1025, 8)
+"""The numbers of which padded rows are a multiple: 8 for tensor cores, 128 for each of 8 ranks in Megatron-LM."""
 
 
 class Piece(NamedTuple):
@@ -33,6 +35,18 @@ class Piece(NamedTuple):
     def transposed(self) -> bool:
         """Return whether TensorFlow 1 stores it transposed."""
         return self.tensorflow.endswith("/kernel")
+
+
+def has_padding(rows: int, entries: int) -> bool:
+    """Return whether `rows` are the entries of a vocabulary, padded to a multiple; else it is another vocabulary."""
+    padding = rows - entries
+    return padding > 0 and any(rows % multiple == 0 for multiple in _MULTIPLES if multiple > padding)
+
+
+def without_padding(piece: Piece, stored: tuple[int, ...]) -> slice:
+    """Return the rows of a stored tensor that are a piece's: all, unless rows above the vocabulary are padding."""
+    is_padded = piece.parameter in VOCABULARY_ROWS and has_padding(stored[0], piece.shape[0])
+    return slice(piece.shape[0]) if is_padded else slice(None)
 
 
 def assemble(parts: Iterable[Piece], read: Callable[[Piece], torch.Tensor], vocab_size: int) -> dict[str, torch.Tensor]:

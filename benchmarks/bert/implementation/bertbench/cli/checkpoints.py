@@ -54,7 +54,7 @@ def import_checkpoint(arguments: argparse.Namespace) -> int:
     check_new(arguments.out)
     if from_tensorflow:
         prefix: Path = arguments.from_tf
-        origin = open_tensorflow(prefix.with_name(prefix.name.removesuffix(".index")), arguments.config)
+        origin = open_tensorflow(prefix.parent / prefix.name.removesuffix(".index"), arguments.config)
     else:
         origin = open_hugging_face(arguments.from_hf)
     rows = padded_vocabulary(origin.shape.vocab_size, arguments.vocab_size)
@@ -195,7 +195,10 @@ def fill_mask(arguments: argparse.Namespace) -> int:
     from bertbench.finetune.fill_mask import fill_mask as predicted
 
     weights = open_weights(arguments.weights or newest_run(runs_folder()))
-    vocabulary = Vocabulary.read(arguments.vocab or weights.vocabulary)
+    vocab: Path = arguments.vocab or weights.vocabulary
+    vocabulary = Vocabulary.read(vocab)
+    if warning := vocabulary.wrong_case(vocab, lower_case=True):
+        say(warning)
     masks = predicted(weights, vocabulary, arguments.text, arguments.top)
     content = {
         "text": arguments.text,

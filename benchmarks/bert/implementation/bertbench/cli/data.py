@@ -127,6 +127,13 @@ def _from_published(arguments: argparse.Namespace, progress: "Progress") -> Made
     return arguments.out, *convert_samples(arguments.out, conversion, progress)
 
 
+def _warn_of_case(vocab: Path, progress: "Progress") -> None:
+    from bertbench.data.text.vocabulary import Vocabulary
+
+    if warning := Vocabulary.read(vocab).wrong_case(vocab, lower_case=True):
+        progress.message(warning)
+
+
 def _by_mlperf(arguments: argparse.Namespace, progress: "Progress") -> Made:
     from bertbench.data.text.mlperf import MlperfRecipe, prepare_mlperf
 
@@ -134,6 +141,7 @@ def _by_mlperf(arguments: argparse.Namespace, progress: "Progress") -> Made:
         raise ConfigError("--recipe mlperf: give --text FILE..., --vocab vocab.txt and --out DIR, and no --wiki")
     options = {name: value for name in _MLPERF_ONLY if (value := getattr(arguments, name)) is not None}
     workers = options.pop("workers", 1)
+    _warn_of_case(arguments.vocab, progress)
     made = prepare_mlperf(
         arguments.out, tuple(arguments.text), arguments.vocab, MlperfRecipe(**options), workers, progress
     )
@@ -150,6 +158,8 @@ def _by_system(arguments: argparse.Namespace, progress: "Progress") -> Made:
     if arguments.vocab and (option := system.given.get("data.recipe.vocab_size")):
         raise ConfigError(f"{option}: --vocab {arguments.vocab} already is a vocabulary; leave one of them out")
     out = arguments.out or data_folder(system.data.path)
+    if arguments.vocab:
+        _warn_of_case(arguments.vocab, progress)
     texts: Texts = {"text": arguments.text, "wiki": arguments.wiki}
     return out, *prepared(out, texts, recipe_of(system), arguments.vocab, progress)
 

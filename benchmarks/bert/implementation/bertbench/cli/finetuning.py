@@ -113,11 +113,13 @@ def _score(arguments: argparse.Namespace) -> int:
         raise ConfigError(f"--score trains nothing; leave {', '.join(training or ['--set'])} out")
     from bertbench.common.json_object import read_as
     from bertbench.finetune.score import scores_by_group
-    from bertbench.finetune.squad import read_squad
+    from bertbench.finetune.squad import read_squad, repeated_ids
 
     questions = read_squad(arguments.dev)
     remedy = 'give a JSON object {question id: answer}, with "" for no answer'
     predictions: dict[str, str] = read_as(arguments.score, dict[str, str], DataError, remedy)
+    if warning := repeated_ids(arguments.dev, questions):
+        say(warning)
     if missing := {question.id for question in questions} - predictions.keys():
         say(f"warning: {arguments.score}: no prediction for {len(missing):,} questions, which count as wrong")
     scores = scores_by_group(questions, predictions)

@@ -1,5 +1,6 @@
 """Read JSON files, as objects or as a given type, and list the differences between objects."""
 
+import codecs
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -22,7 +23,8 @@ def read_object(path: Path, error: type[BertbenchError], remedy: str) -> JsonObj
 def read_as(path: Path, kind: Any, error: type[BertbenchError], remedy: str) -> Any:
     """Return the JSON in `path` as a dataclass or another type that pydantic checks; raise `error` if it isn't one."""
     try:
-        return _adapter(kind).validate_json(path.read_bytes(), strict=True)
+        content = path.read_bytes().removeprefix(codecs.BOM_UTF8)  # which some editors write
+        return _adapter(kind).validate_json(content, strict=True)
     except OSError as problem:
         raise error(unreadable(path, problem, remedy)) from problem
     except ValidationError as problem:

@@ -89,6 +89,8 @@ def predict(
 
 
 def _predict(context: str, windows: list[WindowSpans], options: Finetune, may_abstain: bool) -> Prediction:
+    if not windows:  # a context without a token holds no answer
+        return Prediction("", 0.0, [{"text": "", "probability": 1.0, "start_logit": 0.0, "end_logit": 0.0}])
     texts: dict[str, Span] = {}
     for span in sorted((span for window in windows for span in window.spans), key=lambda span: -span.score):
         texts.setdefault(text_of(context, span.start, span.stop), span)

@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 from tokenizers import Tokenizer
 
-from bertbench.common.errors import DataError
 from bertbench.config.finetune import WindowOptions
 from bertbench.data.store.columns import Array, Flags, Integers
 from bertbench.data.text.vocabulary import Vocabulary
@@ -47,7 +46,7 @@ class Feature(NamedTuple):
 def make_features(questions: Sequence[SquadQuestion], vocabulary: Vocabulary, options: WindowOptions) -> list[Feature]:
     """Return the features of all questions, in order, labelled with the first answer that is at its stated place.
 
-    Raises DataError if a context has no token.
+    A question whose context has no token, such as a blank one, has no feature.
     """
     tokenizer = vocabulary.tokenizer(options.lower_case)
     contexts = list(dict.fromkeys(question.context for question in questions))
@@ -58,8 +57,7 @@ def make_features(questions: Sequence[SquadQuestion], vocabulary: Vocabulary, op
     for number, (question, query) in enumerate(zip(questions, asked, strict=True)):
         context = encoded[question.context]
         if not len(context.tokens_C):
-            shown = question.context[:60]
-            raise DataError(f"question {question.id}: found no token in its context {shown!r}; remove it")
+            continue
         answer = _answer_tokens(question, context.offsets_C2)
         first, last = answer or (-1, -1)
         head = np.concatenate((cls, query.tokens_C[: options.max_query_length], sep))
@@ -141,6 +139,12 @@ def _answer_tokens(question: SquadQuestion, offsets_C2: Array) -> tuple[int, int
 
 def _widest(tokens: int, starts_W: Integers, stops_W: Integers) -> Integers:
     """Return the window with the most context on each token's shorter side; of equal ones, the first."""
-    places = np.arange(tokens)
-    left_WC, right_WC = places - starts_W[:, None], stops_W[:, None] - 1 - places
-    return np.minimum(left_WC, right_WC).argmax(axis=0)  # negative outside of a window
+    widest_C = np.zeros(tokens, np.int64)
+    most_C = np.full(tokens, -1)
+    for window, (start, stop) in enumerate(zip(starts_W.tolist(), stops_W.tolist(), strict=True)):
+        left_C = np.arange(stop - start)
+        shorter_C = np.minimum(left_C, left_C[::-1])
+        wider = start + np.flatnonzero(shorter_C > most_C[start:stop])
+        widest_C[wider] = window
+        most_C[wider] = shorter_C[wider - start]
+    return widest_C

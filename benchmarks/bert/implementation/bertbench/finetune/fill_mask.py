@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from bertbench.checkpoint.tensor_names import has_padding
 from bertbench.checkpoint.weights_file import Weights
 from bertbench.common.errors import ConfigError
 from bertbench.data.store.columns import Columns
@@ -26,9 +27,10 @@ def fill_mask(weights: Weights, vocabulary: Vocabulary, text: str, top: int) -> 
     Raises ConfigError if the text has no [MASK] or more tokens than the model has positions, or if the vocabulary
     isn't the model's; CheckpointError if the weights can't be read.
     """
-    if len(vocabulary) != weights.real_vocab_size:
+    entries = len(vocabulary)
+    if entries != weights.real_vocab_size and not has_padding(weights.real_vocab_size, entries):
         raise ConfigError(
-            f"the vocabulary has {len(vocabulary):,} entries, but {weights.path} has {weights.real_vocab_size:,}; give "
+            f"the vocabulary has {entries:,} entries, but {weights.path} has {weights.real_vocab_size:,}; give "
             "--vocab the vocab.txt that the model was trained with"
         )
     batch = _batch(text, vocabulary, weights.shape.max_positions)
@@ -38,7 +40,7 @@ def fill_mask(weights: Weights, vocabulary: Vocabulary, text: str, top: int) -> 
     model.eval()
     with torch.no_grad():
         scores = model(*batch.inputs)
-    best = scores.masked_lm_MV[:, : len(vocabulary)].softmax(dim=-1).topk(min(top, len(vocabulary)))
+    best = scores.masked_lm_MV[:, :entries].softmax(dim=-1).topk(min(top, entries))
     candidates = []
     for tokens, shares in zip(best.indices.tolist(), best.values.tolist(), strict=True):
         of_mask = zip(tokens, shares, strict=True)

@@ -64,7 +64,8 @@ def finetune(
             metrics.layout = system.layout if system.layout.pipeline > 1 else None
             steps = system.max_steps
             without_token = len(inputs.train) - len({feature.question for feature in sampler.features})
-            for line in inputs.warnings(without_token):
+            dev_without_token = len(inputs.dev) - len({feature.question for feature in built.dev_features})
+            for line in inputs.warnings(system.finetune.lower_case, without_token, dev_without_token):
                 progress.message(line)
             progress.message(
                 f"{len(inputs.train):,} questions, {len(sampler.features):,} features, {steps:,} steps; "
@@ -158,14 +159,17 @@ def _build(
 def _features(system: System, inputs: Inputs) -> tuple[list[Feature], list[Feature]]:
     """Return the features to train on, and those of the development questions.
 
-    Raises DataError if the first are none.
+    Raises DataError if either are none.
     """
     windows = system.finetune.windows(system.model.max_positions)
     features = make_features(inputs.train, inputs.vocabulary, windows)
     features = [feature for feature in features if feature.is_labelled]
     if not features:
         raise DataError(f"{inputs.train_path}: found no token for any answer; give another --train or --vocab")
-    return features, make_features(inputs.dev, inputs.vocabulary, windows)
+    dev_features = make_features(inputs.dev, inputs.vocabulary, windows)
+    if not dev_features:
+        raise DataError(f"{inputs.dev_path}: found no token in any context; give another --dev or --vocab")
+    return features, dev_features
 
 
 def _trainer(system: System, world: World, seed: int, inputs: Inputs, tokens: int) -> "WholeTrainer | LayoutTrainer":

@@ -53,10 +53,11 @@ def _f1(gold: str, predicted: str) -> float:
 def score(questions: Iterable[SquadQuestion], predictions: Mapping[str, str]) -> dict[str, float]:
     """Return exact match and F1 in percent, and the number of questions.
 
-    A question without a prediction counts as wrong, even an unanswerable one.
+    A question without a prediction counts as wrong, even an unanswerable one. Of several questions with one id, only
+    the last one counts, as in SQuAD 2.0's evaluation script.
     """
     earned = []
-    for question in questions:
+    for question in _last_of_each_id(questions):
         answered = question.id in predictions
         earned.append(marks(question, predictions[question.id]) if answered else Marks(0.0, 0.0))
     return {
@@ -70,6 +71,10 @@ def scores_by_group(questions: Sequence[SquadQuestion], predictions: Mapping[str
     """Return the scores of all, of answerable and of unanswerable questions, under SQuAD 2.0's names."""
     scores = score(questions, predictions)
     for name, answerable in (("HasAns", True), ("NoAns", False)):
-        if group := [question for question in questions if bool(question.answers) == answerable]:
+        if group := [question for question in _last_of_each_id(questions) if bool(question.answers) == answerable]:
             scores |= {f"{name}_{key}": value for key, value in score(group, predictions).items()}
     return scores
+
+
+def _last_of_each_id(questions: Iterable[SquadQuestion]) -> list[SquadQuestion]:
+    return list({question.id: question for question in questions}.values())

@@ -8,6 +8,7 @@ Scores compare texts, so an answer's place only matters for training. There, a q
 place is left out, as in google-research's run_squad.py.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,6 +102,18 @@ def trainable(path: Path, questions: Sequence[SquadQuestion]) -> list[SquadQuest
             "not bytes"
         )
     return kept
+
+
+def repeated_ids(path: Path, questions: Sequence[SquadQuestion]) -> str | None:
+    """Return a warning if several questions have the same id: predictions and scores have one entry for each id."""
+    times = Counter(question.id for question in questions)
+    name, count = max(times.items(), key=lambda item: item[1])
+    if count == 1:
+        return None
+    return (
+        f"warning: {path}: {len(questions):,} questions have only {len(times):,} different ids; {name!r} is that of "
+        f"{count:,}; scores count only the last question of each id, as SQuAD 2.0's evaluation script does"
+    )
 
 
 def describe_fault(question: SquadQuestion) -> str:

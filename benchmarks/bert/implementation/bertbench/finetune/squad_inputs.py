@@ -11,7 +11,7 @@ from bertbench.common.paths import weights_file
 from bertbench.config import System
 from bertbench.data.store.manifest import file_sha256
 from bertbench.data.text.vocabulary import Vocabulary
-from bertbench.finetune.squad import SquadQuestion, describe_fault, read_squad, trainable
+from bertbench.finetune.squad import SquadQuestion, describe_fault, read_squad, repeated_ids, trainable
 
 
 @dataclass(frozen=True)
@@ -62,12 +62,15 @@ class Inputs:
     def _unplaced(self) -> list[SquadQuestion]:
         return [question for question in self.dev if question.answers and not question.placed]
 
-    def warnings(self, without_token: int = 0) -> list[str]:
-        """Return a line for each reason why some questions can't be used as they are.
+    def warnings(self, lower_case: bool, without_token: int = 0, dev_without_token: int = 0) -> list[str]:
+        """Return a line for each reason why some questions can't be used as they are, or texts read otherwise.
 
-        `without_token` is the number of training questions whose answers have no token in this vocabulary.
+        `without_token` is the number of training questions whose answer or context has no token in this vocabulary,
+        and `dev_without_token` that of development questions whose context has none.
         """
         lines = []
+        if case := self.vocabulary.wrong_case(self.vocab_path, lower_case):
+            lines.append(case)
         if self.left_out:
             lines.append(
                 f"warning: {self.train_path}: {len(self.left_out):,} of {len(self.left_out) + len(self.train):,} "
@@ -76,8 +79,15 @@ class Inputs:
         if without_token:
             lines.append(
                 f"warning: {self.train_path}: {without_token:,} questions are left out of training, because their "
-                "answers contain no token"
+                "answers or their contexts contain no token"
             )
+        if dev_without_token:
+            lines.append(
+                f"warning: {self.dev_path}: {dev_without_token:,} of {len(self.dev):,} questions have a context "
+                "without a token; their predictions are empty"
+            )
+        if repeated := repeated_ids(self.dev_path, self.dev):
+            lines.append(repeated)
         if self._unplaced:
             lines.append(
                 f"warning: {self.dev_path}: {len(self._unplaced):,} of {len(self.dev):,} questions have no answer at "

@@ -9,11 +9,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bertbench.checkpoint.bert_config import read_bert_config
-from bertbench.checkpoint.conversion import Origin
-from bertbench.checkpoint.tensor_names import Piece, pieces
+from bertbench.checkpoint.conversion import Origin, padding_notes
+from bertbench.checkpoint.tensor_names import Piece, pieces, without_padding
 from bertbench.checkpoint.tensorflow.tensorbundle import Bundle
 from bertbench.common.errors import CheckpointError
 
+_WORDS = "bert/embeddings/word_embeddings"
 _TENSORFLOW_2 = "/.ATTRIBUTES/VARIABLE_VALUE"
 """Ends each tensor's name in a checkpoint of TensorFlow 2."""
 
@@ -30,13 +31,14 @@ def open_tensorflow(prefix: Path, config: Path) -> Origin:
             f"{prefix}: is a TensorFlow 2 checkpoint, expected one of TensorFlow 1; MLCommons publishes both under one "
             "name: give the one in tf1_ckpt"
         )
+    words = bundle.entries.get(_WORDS)
     return Origin(
         path=prefix,
         source=f"TensorFlow checkpoint {prefix.name}",
         shape=shape,
         needed={piece.tensorflow: piece for piece in pieces(shape)},
         keys={name: name for name in sorted(bundle.entries)},
-        notes=(),
+        notes=padding_notes(_WORDS, words.shape[0], shape.vocab_size) if words and words.shape else (),
         read=partial(_read, bundle),
     )
 
@@ -44,6 +46,8 @@ def open_tensorflow(prefix: Path, config: Path) -> Origin:
 def _read(bundle: Bundle, piece: Piece) -> Tensor:
     name = piece.tensorflow
     array = bundle.read(name)
+    if array.ndim:
+        array = array[without_padding(piece, array.shape)]
     stored = piece.shape[::-1] if piece.transposed else piece.shape
     if array.shape != stored:
         raise CheckpointError(

@@ -19,15 +19,15 @@ _TRAILER_BYTES = 5
 _PLAIN, _SNAPPY = 0, 1
 
 
-def read_table(path: Path) -> dict[bytes, bytes]:
-    """Return all keys with their values, in order.
+def read_table(path: Path, remedy: str) -> dict[bytes, bytes]:
+    """Return all keys with their values, in order; `remedy` says what to do if there is no file.
 
     Raises CheckpointError if the file can't be read, is not a table, or is damaged.
     """
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise CheckpointError(unreadable(path, error, "give the checkpoint's path without .index")) from error
+        raise CheckpointError(unreadable(path, error, remedy)) from error
     table: dict[bytes, bytes] = {}
     try:
         if len(data) < FOOTER_BYTES or data[-len(MAGIC) :] != MAGIC:

@@ -18,6 +18,8 @@ from bertbench.common.errors import CheckpointError
 from bertbench.common.protobuf import as_bytes, as_number, fields, masked
 from bertbench.common.system_faults import unreadable
 
+_INDEX_END = ".index"
+_SHOWN = 5
 _FLOAT = 1
 _CHECKED_AT_ONCE = 1 << 20
 
@@ -53,8 +55,8 @@ class Bundle:
 
         Raises CheckpointError if it is missing, damaged, or was written on a big-endian machine.
         """
-        path = prefix.with_name(prefix.name + ".index")
-        table = read_table(path)
+        path = prefix.parent / f"{prefix.name}{_INDEX_END}"
+        table = read_table(path, _choice(prefix))
         header = table.pop(b"", None)
         if header is None:
             raise CheckpointError(f"{path}: is a table without a checkpoint's header; give a checkpoint's path")
@@ -109,6 +111,17 @@ class Bundle:
     @staticmethod
     def _damaged(path: Path, name: str, reason: str) -> CheckpointError:
         return CheckpointError(f"{path}: {name}: is damaged ({reason}); copy the checkpoint again")
+
+
+def _choice(prefix: Path) -> str:
+    """Return how to name a checkpoint, and the names of those in a folder or beside a file."""
+    folder = prefix if prefix.is_dir() else prefix.parent
+    names = sorted(path.name.removesuffix(_INDEX_END) for path in folder.glob(f"*{_INDEX_END}"))
+    advice = "give the checkpoint's path without .index, .meta or .data-00000-of-00001"
+    if not names:
+        return advice
+    shown = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
+    return f"{advice}; {folder} has {shown}"
 
 
 def _crc32c(data: NDArray[np.uint8]) -> int:

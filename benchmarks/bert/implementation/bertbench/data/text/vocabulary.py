@@ -1,6 +1,7 @@
 """Train a small WordPiece vocabulary or read a vocab.txt; special ids are looked up, never assumed."""
 
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from bertbench.data.text.words import chunks, normalized, words
 
 _BYTE_ORDER_MARK = "\ufeff"
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+_RESERVED = re.compile(r"\[[^\]]*\]")  # such as [unused1]
 LONGEST_WORD = 200  # characters; the reference doesn't try to split a longer word
 _REMEMBERED = 1 << 17  # words whose ids are cached during encoding: 40 MB
 # A vocabulary of hundreds can't hold every rare symbol; words with rarer characters become [UNK].
@@ -104,6 +106,22 @@ class Vocabulary:
     def ids(self) -> dict[str, int]:
         """Return the id of each entry."""
         return {token: number for number, token in enumerate(self.tokens)}
+
+    def wrong_case(self, path: Path, lower_case: bool) -> str | None:
+        """Return a warning if texts would be read in lower case, or not, against what the vocabulary's entries say."""
+        words = [token for token in self.tokens if token not in SPECIAL_TOKENS and not _RESERVED.fullmatch(token)]
+        with_capitals = sum(word != word.lower() for word in words)
+        if lower_case and with_capitals:
+            return (
+                f"warning: {path}: {with_capitals:,} of {len(words):,} entries have capitals, but text is read "
+                "in lower case, so it never has them"
+            )
+        if not lower_case and not with_capitals and any(word != word.upper() for word in words):
+            return (
+                f"warning: {path}: no entry has a capital, but text keeps its capitals, so words with capitals are "
+                "[UNK]"
+            )
+        return None
 
     @property
     def text(self) -> str:
