@@ -20,14 +20,18 @@ def square_flops(dtype: torch.dtype, device: torch.device) -> float:
 def reset_peak(device: torch.device) -> None:
     """Reset the peak that `peak_bytes` returns."""
     if device.type == "cuda":
+        torch.cuda.empty_cache()  # what earlier work left reserved would count
         torch.cuda.reset_peak_memory_stats(device)
     else:
         Path("/proc/self/clear_refs").write_text(_CLEAR_PEAK)
 
 
 def peak_bytes(device: torch.device) -> int:
-    """Return the peak memory since `reset_peak`: of this process on a CPU, of its tensors on a GPU."""
+    """Return the peak memory since `reset_peak`: of this process on a CPU, reserved for its tensors on a GPU.
+
+    Reserved memory includes what CUDA graphs keep for themselves while no tensor is in it.
+    """
     if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
+        return torch.cuda.max_memory_reserved(device)
     line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
     return 1024 * int(line.split()[1])

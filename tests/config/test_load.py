@@ -93,6 +93,12 @@ REFUSED = {
     f"{ALONE} communication.compression=bf16": "communication.compression bf16 doesn't go with",
     f"{ALONE} parallel.fully_shard=true": "one rank per model",
     **{
+        f"launch.ranks_per_node={ranks} data.global_batch_size={ranks} communication.compression={name}": (
+            f"communication.compression {name} sums over {ranks} ranks, but beyond {ranks - 1}, what"
+        )
+        for name, ranks in (("bf16", 257), ("fp16", 2049))
+    },
+    **{
         f"communication.compression={name} {setting}": f"communication.compression {name}"
         for name in ("int8", "topk")
         for setting in (
@@ -100,6 +106,12 @@ REFUSED = {
         )
     },
 }  # fmt: skip
+
+
+@pytest.mark.parametrize(("compression", "most"), [("bf16", 256), ("fp16", 2048), ("int8", 4096)])
+def test_16_bits_sum_over_as_many_ranks_as_they_can_count(tiny: Tiny, compression: str, most: int) -> None:
+    ranks = (f"launch.ranks_per_node={most}", f"data.global_batch_size={most}")
+    assert tiny(*ranks, f"communication.compression={compression}").world_size == most
 
 
 @pytest.mark.parametrize(("overrides", "expected"), REFUSED.items())

@@ -149,7 +149,7 @@ def test_the_linear_rule_scales_the_rate_by_the_batch_and_leaves_betas_epsilon_a
     ratio = 3072 / 16384
     assert linear.optimizer.learning_rate == pytest.approx(paper.optimizer.learning_rate * ratio)
     assert linear.schedule.end_learning_rate == pytest.approx(paper.schedule.end_learning_rate * ratio)
-    rate = {"learning_rate": None}
+    rate = {"learning_rate": None, "sharded": None}  # the second depends on the number of GPUs
     assert linear.optimizer.model_copy(update=rate) == paper.optimizer.model_copy(update=rate)
     assert linear.schedule.model_copy(update={"end_learning_rate": root.schedule.end_learning_rate}) == root.schedule
     assert scaled_to_its_batch(linear) is linear
@@ -302,12 +302,14 @@ def _at_a_rate(path: Path, samples_per_s: float) -> None:
 
 
 @pytest.mark.parametrize("name", GPU_SYSTEMS)
-def test_gradients_leave_in_16_bits_and_where_nothing_hides_them_in_few_collectives(name: str) -> None:
+def test_gradients_leave_in_16_bits_up_to_256_ranks_and_where_nothing_hides_them_in_few_collectives(name: str) -> None:
     system = load_system(name)
     with torch.device("meta"):
         parameters = list(Bert(system.model.shape()).parameters())
     collectives = len(bucket_table(parameters[::-1], system.communication.bucket_mb, system.communication.buckets))
-    assert gradient_traffic(system) == (2, collectives), "what the list of layouts counts with"
+    bytes_each = 2 if system.world_size <= 256 else 4
+    assert gradient_traffic(system) == (bytes_each, collectives), "what the list of layouts counts with"
+    assert not system.optimizer.sharded or system.world_size <= 256, "a ring over more ranks waits for its messages"
     if system.clip.mode == "before":
         assert collectives <= 7
     else:  # the number of buckets belongs to the paper's clipping, which reduces behind the backward pass

@@ -47,7 +47,7 @@ class _AsOnCuda(TorchFunctionMode):
     """Also save the tensors that CUDA saves and a CPU doesn't.
 
     Autocast computes softmax and LayerNorm in fp32 (torch.amp's op reference), and dropout keeps a mask in bytes, not
-    factors.
+    factors. Compiled dropout, whose rate is positional, keeps such a mask on a CPU, too.
     """
 
     def __init__(self, dtype: torch.dtype | None) -> None:
@@ -60,7 +60,7 @@ class _AsOnCuda(TorchFunctionMode):
         options = options or {}
         if self._autocasts and function in (Tensor.softmax, functional.layer_norm):
             arguments = (arguments[0].float(), *arguments[1:])
-        if function is functional.dropout and options["p"] > 0:
+        if function is functional.dropout and options.get("p", 0) > 0:
             dropped, _mask = torch.native_dropout(arguments[0], options["p"], options["training"])
             return dropped
         return function(*arguments, **options)

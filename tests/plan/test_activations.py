@@ -10,14 +10,16 @@ from bertbench.data.store.columns import Integers
 from bertbench.loading.batch import Batch
 from bertbench.model.attention import Attention, attention
 from bertbench.model.bert import Bert
+from bertbench.model.compiled import compile_pieces
 from bertbench.model.encoder import EncoderLayer
-from bertbench.model.fp8_linear import CONVERTED, Fp8Linear
+from bertbench.model.fp8_linear import CONVERTED, Fp8Linear, multiply_in_fp8
 from bertbench.model.fp8_scaling import DelayedScaling
-from bertbench.model.loss import weighted_loss
+from bertbench.model.loss import Labels, weighted_loss
 from bertbench.model.sequences import Sequences
 from bertbench.plan.activations import embedding_bytes, head_bytes, layer_bytes
 from bertbench.plan.memory import activation_bytes
 from bertbench.plan.step_load import Microbatch
+from tests.compiling import compiled_by
 from tests.conftest import Tiny
 from tests.plan.saved import batch_of_lengths, saved_by_flash, saved_bytes
 
@@ -64,11 +66,11 @@ def test_embeddings_keep_the_bytes_of_the_formula(tiny: Tiny) -> None:
     assert embedding_bytes(system, Microbatch.of_lengths(LENGTHS)) == kept - ids_T.nbytes
 
 
-def loss(model: Bert, batch: Batch) -> Tensor:
-    return weighted_loss(model(*batch.inputs), *batch.labels, 1, 1)
+def loss(model: Bert, batch: Batch, labels: Labels | None = None) -> Tensor:
+    return weighted_loss(model(*batch.inputs, labels), *batch.labels, 1, 1)
 
 
-GPU = ("launch.device=cuda", "hardware.accelerators_per_node=2")
+GPU = ("launch.device=cuda", "hardware.accelerators_per_node=2", "compute.compile=none")
 
 
 @pytest.mark.parametrize(
@@ -120,8 +122,38 @@ def test_a_model_on_a_gpu_keeps_the_bytes_of_the_formula(
     assert activation_bytes(system, Microbatch.of_lengths(lengths)) == pytest.approx(kept, rel=0.01)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["bf16", "fp8"])
+def test_a_compiled_model_on_a_gpu_keeps_the_bytes_of_the_formula(tiny: Tiny, precision: str) -> None:
+    system = tiny(
+        *SHAPE, *GPU, *DROPOUT, f"precision.compute={precision}", "precision.residual=bf16", "compute.compile=default",
+        "model.layers=4", "model.max_positions=268",
+    )  # fmt: skip
+    lengths = np.array([268, 145, 67])  # 480 tokens: transposed inputs in fp8 hold a multiple of 16
+    model, batch = Bert(system.model.shape(), saved_by_flash), batch_of_lengths(lengths)
+    if precision == "fp8":
+        multiply_in_fp8(model, run_backward=lambda: None)
+    model.keep_residual(system.precision.residual)
+    with compiled_by("aot_eager_decomp_partition"):  # as Inductor chooses what to keep, without its code
+        compile_pieces(model)
+        model.hand_to_heads(torch.bfloat16)
+        kept = saved_bytes(system, model, lambda: loss(model, batch, labels=batch.labels))
+    assert activation_bytes(system, Microbatch.of_lengths(lengths)) == pytest.approx(kept, rel=0.02)
+
+
+@pytest.mark.parametrize(("precision", "of_a_feature"), [("bf16", 32), ("fp8", 27)])
+def test_a_compiled_layer_of_bert_large_keeps_32_bytes_a_feature_and_in_fp8_27(
+    precision: str, of_a_feature: int
+) -> None:
+    system = load_system("dgxa100_n1", [f"precision.compute={precision}"])
+    a_token = layer_bytes(system, Microbatch(2.0, 1.0)) - layer_bytes(system, Microbatch(1.0, 1.0))
+    ones = 2 * 8 if precision == "bf16" else 0
+    # two LayerNorms' scales are 8 bytes, the flash kernel's sums 4 for each of 16 heads
+    assert a_token == of_a_feature * 1024 + ones + 8 + 64
+
+
 def test_bert_large_keeps_korthikantis_34_bytes_and_4_for_layernorms_in_fp32() -> None:
-    system = load_system("dgxa100_n1")
+    system = load_system("dgxa100_n1", ["compute.compile=none"])
     a_token = layer_bytes(system, Microbatch(2.0, 1.0)) - layer_bytes(system, Microbatch(1.0, 1.0))
     # two LayerNorms' moments are 16 bytes, the flash kernel's sums 4 for each of 16 heads
     assert a_token == (34 + 4) * 1024 + 16 + 64
@@ -143,7 +175,7 @@ def test_tensor_parallel_ranks_share_products_and_with_sequence_the_rest() -> No
 
 
 def test_heads_keep_scores_of_masked_tokens_only() -> None:
-    system = load_system("dgxa100_n1")
+    system = load_system("dgxa100_n1", ["compute.compile=none"])
     kept = head_bytes(system, Microbatch(20_000.0, 20_000.0 * 500)) - head_bytes(system, Microbatch(10_000.0, 5e6))
     # of each masked token: three inputs of 16 bits, LayerNorm's in fp32, its moments, and log softmax in fp32
     masked = 3 * 2 * 1024 + 4 * 1024 + 8 + 4 * system.model.vocab_size

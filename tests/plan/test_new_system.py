@@ -65,6 +65,15 @@ def test_from_takes_a_systems_hyper_parameters_and_batch(name: str, printed: Pri
     assert ours.launch.walltime_minutes == 4 * theirs.launch.walltime_minutes  # a quarter of the GPUs
 
 
+@pytest.mark.parametrize(("nodes", "compression"), [(32, "bf16"), (64, "none")])
+def test_more_ranks_than_bf16_can_sum_over_send_fp32(nodes: int, compression: str, printed: Printed) -> None:
+    printed(
+        "config", "init", "--nodes", nodes, "--gpus", 8, "--gpu-model", "a100-sxm", "--from", "dgxa100_n8",
+        "--out", "mine.json",
+    )  # fmt: skip
+    assert load_system("mine.json").communication.compression == compression
+
+
 def test_accumulation_makes_a_batch_fit_the_named_memory(printed: Printed) -> None:
     printed("config", "init", "--from", "dgxa100_n1", "--gpus", 2, "--gpu-model", "some card", "--memory", 40)
     made = load_system("cluster.json")

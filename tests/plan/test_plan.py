@@ -3,16 +3,22 @@
 import math
 import shlex
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from bertbench.cli.main import main
 from bertbench.config import System, load_system, pre_training_names
+from bertbench.data.store.columns import lengths_of, masked_of
 from bertbench.distributed.world import World
+from bertbench.loading.bins import BinSampler
 from bertbench.loading.inputs import missing_inputs
+from bertbench.loading.sampler import Sampler, make_planner
 from bertbench.plan.counted_rank import count_rank
 from bertbench.plan.dry_run import dry_run
+from bertbench.plan.first_steps import index_to_plan
 from bertbench.plan.memory import activation_bytes, memory_gb, needed_gb
 from bertbench.plan.step_load import Microbatch, largest_part
 from tests.conftest import Answer, Captured, Printed, Tiny
@@ -69,14 +75,16 @@ def test_state_and_traffic_outside_of_steps_are_counted(
 @pytest.mark.parametrize(
     ("longest", "expected"),
     [
-        (29, Microbatch(8, 49)),  # 3 and 5 tokens: 4 + 4 x 1; 9 and 25 pairs: 17 + 4 x 8
+        (29, Microbatch(7, 41)),  # 3 and 5 tokens: 4 + 3 x 1; 9 and 25 pairs: 17 + 3 x 8
         (6, Microbatch(6, 36)),  # one sequence of full length
     ],
 )
-def test_a_run_s_largest_part_lies_four_deviations_above_the_mean_within_full_sequences(
+def test_one_of_a_run_s_parts_is_as_large_as_the_largest_within_full_sequences(
     longest: int, expected: Microbatch
 ) -> None:
-    assert Microbatch.largest_of([np.array([3]), np.array([5])], longest) == expected
+    parts_of_run = 741  # one in 741 of a normal distribution lies more than 3 standard deviations above the mean
+    largest = Microbatch.largest_of([np.array([3]), np.array([5])], longest, parts_of_run)
+    assert largest == pytest.approx(expected, abs=0.01)
 
 
 def test_the_warm_up_computes_the_largest_part_beside_a_copy_of_the_weights(tiny: Tiny) -> None:
@@ -84,6 +92,32 @@ def test_the_warm_up_computes_the_largest_part_beside_a_copy_of_the_weights(tiny
     memory = memory_gb(system)
     assert memory["activations"] == activation_bytes(system, largest_part(system)) / 1e9
     assert memory["warm_up_copy"] == memory["weights"]
+
+
+def test_an_evaluation_beside_recorded_steps_counts_if_it_needs_more_than_a_copy_of_the_weights() -> None:
+    recorded, eager = (memory_gb(load_system("dgxa100_n1", words)) for words in ((), ("compute.compile=default",)))
+    # of 128 samples of 512 tokens: the residual, and in bf16 query, key, value, attention's output, the feed-forward
+    # input, and GELU's input and output
+    assert recorded["evaluation"] == 128 * 512 * 2 * (6 * 1024 + 2 * 4096) / 1e9
+    assert recorded["evaluation"] > eager["warm_up_copy"] == eager["weights"]
+    assert not {"warm_up_copy", "evaluation"} <= recorded.keys()
+    few = load_system("dgxa100_n1", ["evaluation.batch_size=64"])
+    assert memory_gb(few) == eager
+
+
+@pytest.mark.parametrize("parts", [28, 8])
+def test_a_plan_counts_the_largest_size_that_a_run_records_within_a_twentieth(parts: int) -> None:
+    steps = 400
+    settings = (f"data.gradient_accumulation_steps={parts}", f"schedule.max_steps={steps}")
+    system = load_system("gpu_1", settings)
+    entries_N, _ = index_to_plan(system, training=None)
+    index: Any = SimpleNamespace(
+        lengths=lambda ids: lengths_of(entries_N[ids]), masked=lambda ids: masked_of(entries_N[ids])
+    )
+    sampler = Sampler(index, make_planner(system, entries_N, seed=7), parts, system.loss.normalize)
+    largest = BinSampler.of(sampler, range(steps), longest=512).bins.all[-1]
+    recorded = activation_bytes(system, Microbatch(largest.tokens, largest.tokens * 400)) / 1e9
+    assert dry_run(system, 0).memory_gb["activations"] == pytest.approx(recorded, rel=0.05)
 
 
 @pytest.mark.parametrize("samples", [192, 224])

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from bertbench.config.batch_rules import BATCH_RULES, batch_is_given
 from bertbench.config.closed import CLOSED_RULES
 from bertbench.config.layout_rules import LAYOUT_RULES
+from bertbench.config.optimizer import MOST_SUMMED_RANKS
 from bertbench.config.rules import Rule, allow_only, broken_rules
 from bertbench.config.settings import Settings
 from bertbench.config.step_rules import GRAPH_RULES, SYNC_RULES
@@ -191,6 +192,17 @@ def _buckets_have_a_size_or_a_number(settings: Settings) -> str | None:
     )
 
 
+def _sums_in_16_bits_keep_every_rank(settings: Settings) -> str | None:
+    compression, ranks = settings.communication.compression, settings.world_size
+    most = MOST_SUMMED_RANKS.get(compression, ranks)
+    if ranks <= most:
+        return None
+    return (
+        f"communication.compression {compression} sums over {ranks} ranks, but beyond {most}, what a rank adds to such "
+        "a sum can vanish by rounding; set it to none"
+    )
+
+
 def _has_no_place_for_carried_errors(settings: Settings) -> bool:
     return settings.optimizer.sharded or settings.precision.compute == "fp16"
 
@@ -231,6 +243,7 @@ RULES: tuple[Rule, ...] = (
     ),
     _snapshots_are_possible,
     _buckets_have_a_size_or_a_number,
+    _sums_in_16_bits_keep_every_rank,
     _finetuned_sequences_have_positions,
     _windows_hold_a_context,
     *GRAPH_RULES,

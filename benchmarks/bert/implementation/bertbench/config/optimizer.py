@@ -18,6 +18,10 @@ Compression = Literal["none", "fp16", "bf16", "int8", "topk", "powersgd"]
 SyncMethod = Literal["every_step", "delayed", "local_sgd", "diloco"]
 
 GRADIENT_BYTES = 4  # fp32
+MOST_SUMMED_RANKS: dict[Compression, int] = {"bf16": 2**8, "fp16": 2**11}
+"""The most ranks over which a format sums. NCCL may add up the ranks one after another, and rounds after each addition.
+If ranks agree, the sum of more of them than the format's significand counts stops growing: what the next one adds is
+less than half of the last bit."""
 _MIB = 2**20
 _FIRST_BUCKET_MIB, _BUCKET_MIB = 1.0, 25.0  # DDP's: a small bucket first, so that communication starts early
 # A sum of metrics waits for all gradients ahead of it on the link: once every 32 steps, that costs 3 % at most.
@@ -61,8 +65,8 @@ class OptimizerSettings(Section):
     muon: MuonSettings = MuonSettings()
     sharded: bool = False
     """Each rank sums gradients, updates weights and keeps optimizer state for its slice of every bucket only (ZeRO's
-    first stage). The result is the same, apart from rounding. Set it where memory is short, where NVLink joins the
-    GPUs, and on many nodes."""
+    first stage). The result is the same, apart from rounding. Set it where memory is short, or where NVLink joins the
+    GPUs, on up to 256 of them (docs/optimizers.md)."""
 
     @property
     def is_adam_or_lamb(self) -> bool:
@@ -108,8 +112,9 @@ class Communication(Section):
     """How ranks communicate gradients."""
 
     compression: Compression = "none"
-    """`fp16`, `bf16`: half the bytes; `int8`: a quarter; `topk`: the largest elements and their places; `powersgd`:
-    low-rank factors of each gradient matrix. The last three add what they leave out to the next step's gradients."""
+    """`fp16`, `bf16`: half the bytes, over at most 2,048 and 256 ranks (docs/clipping.md); `int8`: a quarter; `topk`:
+    the largest elements and their places; `powersgd`: low-rank factors of each gradient matrix. The last three add what
+    they leave out to the next step's gradients."""
     topk_share: Annotated[float, Field(gt=0, le=1)] = 0.01
     """Share of a bucket's gradients that topk sends. Lower it for slower links."""
     powersgd_rank: Count = 4

@@ -29,8 +29,18 @@ In addition, attention keeps, depending on its kernel:
 The terms are those of Korthikanti et al. 2022 (arXiv 2205.05198, sections 4.1 and 4.2). With e = 2 and F = 4 D, they
 count 34 bytes for each token and hidden feature; here it is 38, because the inputs of LayerNorms are in fp32.
 
-The formula counts torch's own operations; pieces that torch.compile fuses keep less. On a CPU it counts the compiled
-loops of model/loops.py. It doesn't count what a batch holds anyway: token ids, positions and labels.
+These are torch's own operations. The pieces that torch.compile fuses on a GPU (model/compiled_layer.py) keep less:
+
+    (r D + 4) T, twice       each LayerNorm's normalised values, r bytes each, and 1 / standard deviation in fp32
+    i 8 T                    columns of ones beside query's, key's and value's input; not in fp8
+    2 V M                    the gradient of the scores of M masked tokens, or, if it has fewer elements than that, the
+                             gradient of the V rows of the output matrix
+
+where r is 2 if hidden states between layers are in bf16, otherwise 4. The layers keep no dropout masks: the backward
+pass computes them again. In bf16 with such hidden states that is 32 bytes for each token and hidden feature.
+
+On a CPU the formula counts the compiled loops of model/loops.py. It doesn't count what a batch holds anyway: token ids,
+positions and labels.
 """
 
 import math
@@ -40,6 +50,7 @@ from bertbench.config import System
 from bertbench.config.layout import vocabulary_rows
 from bertbench.model.arithmetic import autocast_type
 from bertbench.model.attention import FLASH_CAPABILITY, flash_takes
+from bertbench.model.options import BIAS_COLUMNS, unchecked_mode, without_fp8
 from bertbench.plan.step_load import Microbatch
 
 _FP32 = 4
@@ -62,8 +73,13 @@ def layer_bytes(system: System, microbatch: Microbatch, returned_tokens: float |
     returned = microbatch.tokens if returned_tokens is None else returned_tokens
 
     before_attention = input_bytes * hidden + output_bytes * 3 * heads_hidden
-    mask = _mask_bytes(system, system.model.hidden_dropout) * hidden
-    norm = (_FP32 * hidden + _MOMENTS + mask) / layout.token_shares
+    if is_compiled(system):
+        norm = _residual_bytes(system) * hidden + _MOMENTS / 2
+        if input_bytes == output_bytes:
+            before_attention += input_bytes * BIAS_COLUMNS
+    else:
+        mask = _mask_bytes(system, system.model.hidden_dropout) * hidden
+        norm = (_FP32 * hidden + _MOMENTS + mask) / layout.token_shares
     after_attention = 2 * norm + input_bytes * (hidden + inner) + output_bytes * inner
     if _kernel(system) != "flash" or returned_tokens is not None or input_bytes < output_bytes:
         after_attention += input_bytes * heads_hidden  # otherwise the kernel keeps this tensor already
@@ -89,18 +105,46 @@ def head_bytes(system: System, microbatch: Microbatch) -> float:
     Products keep their inputs: the hidden states for both heads, the masked tokens after LayerNorm, the pairs after
     tanh. GELU and LayerNorm keep their inputs too; autocast computes LayerNorm in fp32 on a GPU, and in the input's
     format on a CPU. The loss keeps a number for each word of the vocabulary: log softmax in fp32 on a GPU, the scores
-    in the loops of a CPU. If the vocabulary is split, the loss keeps softmax in fp32 for this rank's words.
+    in the loops of a CPU, and their gradient in the format of products if it is compiled. If the vocabulary is split,
+    the loss keeps softmax in fp32 for this rank's words.
     """
     layout = system.layout
     hidden, number = system.model.hidden_size, _product_bytes(system)
     by_loops = _kernel(system) == "loops"
-    wide = number if by_loops else _FP32
+    compiled = is_compiled(system)
+    wide = number if by_loops or compiled else _FP32
     score = wide if layout.tensor == 1 else _FP32
     words = len(vocabulary_rows(system.model.vocab_size, layout.tensor, 0))
     masked_token = 3 * number * hidden + wide * hidden + _MOMENTS + score * words
     sequence = 2 * number * hidden
     matrices = words * hidden + 2 * hidden * hidden + 2 * hidden
     return masked_token * microbatch.masked + sequence * microbatch.sequences + _cast_bytes(number, matrices)
+
+
+def forward_bytes(system: System, microbatch: Microbatch) -> float:
+    """Return the most bytes at a time of a forward pass that keeps nothing, as in an evaluation.
+
+    That is inside a feed-forward part, which has its input, GELU's input and output and, from before, the residual,
+    query, key, value and attention's output; or at the end, where the masked tokens have their scores.
+    """
+    hidden, inner = system.model.hidden_size, system.model.feed_forward_size
+    number = _product_bytes(system)
+    feed_forward = (_residual_bytes(system) * hidden + number * (5 * hidden + 2 * inner)) * microbatch.tokens
+    scores = number * system.model.vocab_size * microbatch.masked
+    return max(feed_forward, scores)
+
+
+def is_compiled(system: System) -> bool:
+    """Return whether torch.compile fuses the model's pieces on a GPU."""
+    device = system.launch.device
+    can_be_compiled = device == "cuda" and system.layout.tensor == 1
+    return can_be_compiled and unchecked_mode(system.compute.compile, device) != "none"
+
+
+def _residual_bytes(system: System) -> int:
+    """Return the bytes of a number of the hidden states between layers; `auto` counts as it does without a refusal."""
+    narrows = without_fp8(system.precision.compute) == "bf16" and not system.parallel.splits
+    return 2 if narrows and system.precision.residual in ("auto", "bf16") else _FP32
 
 
 def _attention_bytes(system: System, microbatch: Microbatch) -> float:

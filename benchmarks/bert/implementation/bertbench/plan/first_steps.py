@@ -14,7 +14,7 @@ from bertbench.config import System
 from bertbench.data.store.columns import Floats, Index, Integers, pack
 from bertbench.data.store.dataset import Dataset
 from bertbench.loading.sampler import make_planner
-from bertbench.plan.step_load import RANKS, Microbatch
+from bertbench.plan.step_load import RANKS, Microbatch, parts_of_run
 
 STEPS = 40  # with 400 steps the mean load efficiency differs by less than 0.005
 _SEED = 1  # a run draws its own seed; the numbers printed here depend on it in the third digit
@@ -58,7 +58,7 @@ def first_steps(system: System, rank: int, training: Dataset | None) -> FirstSte
         source=source,
         load_efficiency=float(np.mean(efficiencies)),
         tokens=np.array([share.sum() for share in shares]),
-        largest_part=Microbatch.largest_of(parts, system.model.max_positions),
+        largest_part=Microbatch.largest_of(parts, system.model.max_positions, parts_of_run(system)),
         strata_shares=_strata_shares(system, planner),
         problems=problems,
     )

@@ -1,12 +1,19 @@
-"""Estimate the memory of the fullest GPU in training, by contents: weights, gradients, optimizer, activations."""
+"""Estimate the memory of the fullest GPU in training, by contents: weights, gradients, optimizer, activations.
+
+Recorded steps (training/graph_trainer.py) keep the activations of the largest one for themselves, once: all steps
+without graphs are taken before the first recording, and later ones use the first one's memory. An evaluation runs
+without graphs, in memory of its own.
+"""
 
 import math
 import re
 
 from bertbench.config import System
 from bertbench.config.layout import Coordinate
+from bertbench.machine.choose_arithmetic import Arithmetic, with_fastest_paths
+from bertbench.model.options import unmeasured_precision
 from bertbench.plan import parallel_theory as theory
-from bertbench.plan.activations import embedding_bytes, head_bytes, layer_bytes
+from bertbench.plan.activations import embedding_bytes, forward_bytes, head_bytes, layer_bytes
 from bertbench.plan.counted_rank import carried_bytes, state_bytes
 from bertbench.plan.step_load import Microbatch, largest_part, load_of
 
@@ -29,7 +36,8 @@ def memory_gb(system: System, largest: Microbatch | None = None) -> dict[str, fl
     """Return the memory of the fullest stage when most is in use, in GB (10^9 bytes) by contents.
 
     `largest` is the run's largest microbatch (default: that of Wikipedia's lengths). Most memory is in use during the
-    warm-up: it computes a large part while it keeps a copy of the weights, which it restores afterwards.
+    warm-up: it computes a large part while it keeps a copy of the weights, which it restores afterwards. If steps are
+    recorded, an evaluation can need more than that copy.
     """
     if largest is None:
         largest = load_of(system).largest if system.parallel.splits else largest_part(system)
@@ -59,7 +67,25 @@ def _memory(system: System, stage: int, largest: Microbatch) -> dict[str, float]
     if system.clipped_parts > 1:
         held["clipped_parts"] = weights  # a second gradient buffer, to which clipped parts are added
 
-    return held | {"warm_up_copy": weights, "activations": activation_bytes(system, largest, stage) / _GB}
+    evaluation = forward_bytes(system, _longest_evaluation(system)) / _GB if records_graphs(system) else 0.0
+    if evaluation > weights:
+        held["evaluation"] = evaluation
+    else:
+        held["warm_up_copy"] = weights
+    return held | {"activations": activation_bytes(system, largest, stage) / _GB}
+
+
+def records_graphs(system: System) -> bool:
+    """Return whether a run records its steps as CUDA graphs, unless its check of fast paths refuses them."""
+    as_set = Arithmetic(unmeasured_precision(system.precision.compute), (), source="the system file")
+    return system.launch.device == "cuda" and with_fastest_paths(system, as_set).compile == "graphs"
+
+
+def _longest_evaluation(system: System) -> Microbatch:
+    """Return the size of an evaluation's largest batch, whose samples all have full length, as they are sorted."""
+    longest = system.model.max_positions
+    tokens = system.evaluation.batch_size * longest
+    return Microbatch(tokens, tokens * longest)
 
 
 def activation_bytes(system: System, microbatch: Microbatch, stage: int = 0) -> float:

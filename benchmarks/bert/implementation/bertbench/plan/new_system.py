@@ -14,6 +14,7 @@ from bertbench.common.errors import ConfigError
 from bertbench.common.json_object import JsonObject
 from bertbench.config import System, load_system, system_names
 from bertbench.config.load import gpu_card, system_from
+from bertbench.config.optimizer import MOST_SUMMED_RANKS, Compression
 from bertbench.machine.gpu_support import unsupported
 from bertbench.machine.gpus import PresentGpu
 from bertbench.model.format_needs import BF16_CAPABILITY
@@ -234,10 +235,11 @@ def _content(path: Path, nodes: int, gpus: NodeGpus, memory_gb: float | None, or
     if without_bf16:
         for section, settings in _BEFORE_BF16.items():
             content[section] = {**content.get(section, {}), **settings}
-    if ranks == 1:  # a single rank sends nothing
+    half: Compression = "fp16" if without_bf16 else "bf16"  # as the division's base has it
+    if ranks == 1 or ranks > MOST_SUMMED_RANKS[half]:  # a single rank sends nothing
         content["communication"] = {"compression": "none"}
     elif without_bf16:
-        content["communication"] = {"compression": "fp16"}
+        content["communication"] = {"compression": half}
     return content
 
 

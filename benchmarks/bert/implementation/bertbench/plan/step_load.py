@@ -33,16 +33,15 @@ class Microbatch(NamedTuple):
         return cls(float(lengths.sum()), float(np.square(lengths, dtype=np.float64).sum()))
 
     @classmethod
-    def largest_of(cls, parts: Sequence[Integers], longest: int) -> "Microbatch":
+    def largest_of(cls, parts: Sequence[Integers], longest: int, parts_of_run: int) -> "Microbatch":
         """Return the size of a run's largest part, estimated from the lengths of sequences in some parts.
 
-        The estimate is four standard deviations above the mean, but not more than if all sequences had `longest`
-        tokens.
+        It isn't more than if all sequences had `longest` tokens.
         """
         sizes = [cls.of_lengths(part) for part in parts]
         most_tokens = max(len(part) for part in parts) * longest
-        tokens = min(largest_size([size.tokens for size in sizes]), most_tokens)
-        pairs = min(largest_size([size.pairs for size in sizes]), tokens * longest)
+        tokens = min(largest_size([size.tokens for size in sizes], parts_of_run), most_tokens)
+        pairs = min(largest_size([size.pairs for size in sizes], parts_of_run), tokens * longest)
         return cls(tokens, pairs)
 
     @property
@@ -83,11 +82,18 @@ def load_of(system: System) -> StepLoad:
 
 def largest_part(system: System) -> Microbatch:
     """Simulate the largest part of any rank that holds the whole model, on Wikipedia's lengths."""
-    return _largest_of_ranks(system.global_batch_size, system.layout.data, system.parts, system.model.max_positions)
+    return _largest_of_ranks(
+        system.global_batch_size, system.layout.data, system.parts, system.model.max_positions, parts_of_run(system)
+    )
+
+
+def parts_of_run(system: System) -> int:
+    """Return how many parts all ranks compute in a run that takes all its steps."""
+    return system.max_steps * system.layout.data * system.parts
 
 
 @cache
-def _largest_of_ranks(samples: int, ranks: int, parts: int, longest: int) -> Microbatch:
+def _largest_of_ranks(samples: int, ranks: int, parts: int, longest: int, parts_of_run: int) -> Microbatch:
     """Return the largest part if each rank splits its share in the order in which samples were drawn."""
     parts_of_steps: list[Integers] = []
     for step in range(_STEPS):
@@ -95,7 +101,7 @@ def _largest_of_ranks(samples: int, ranks: int, parts: int, longest: int) -> Mic
         (rank_S,) = assign_by_cost(lengths[None], ranks, np.arange(longest + 1, dtype=np.float64), equal_counts=False)
         for rank in range(min(ranks, RANKS)):
             parts_of_steps += in_parts(lengths[rank_S == rank], parts)
-    return Microbatch.largest_of(parts_of_steps, longest)
+    return Microbatch.largest_of(parts_of_steps, longest, parts_of_run)
 
 
 @cache
