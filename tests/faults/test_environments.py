@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.compliance.packages import write_package
 from tests.ranks import LIMIT_S
 
 BERTBENCH = f"{sys.executable} -m bertbench"
@@ -45,6 +46,14 @@ def test_a_user_without_a_name_and_a_home_can_plan_a_run(tiny_file: str) -> None
 def test_without_a_temporary_folder_one_line_names_the_variable(words: str) -> None:
     done = in_a_shell(f"ulimit -f 0; {BERTBENCH} {words}")  # no file can take a byte
     assert done.returncode == 1
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert "set TMPDIR to a folder" in done.stderr
+
+
+def test_without_a_temporary_folder_a_package_is_not_judged(tmp_path: Path) -> None:
+    write_package(tmp_path)
+    done = in_a_shell(f"ulimit -f 0; {sys.executable} -m compliance package {tmp_path}")
+    assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1, done.stderr
     assert "set TMPDIR to a folder" in done.stderr
 
