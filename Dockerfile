@@ -32,7 +32,8 @@ RUN .venv/bin/pip install --no-cache-dir --no-deps --no-build-isolation --editab
 
 # The commit that runs record, because the image has no git. `make image` sets it, with -dirty for uncommitted changes.
 ARG COMMIT=""
-ENV BERTBENCH_COMMIT=$COMMIT DATADIR=/data LOGDIR=/runs PATH=/workspace/bertbench/.venv/bin:$PATH
+# PYTHONNOUSERSITE: apptainer shows ~/.local, whose packages would come before those of the image.
+ENV BERTBENCH_COMMIT=$COMMIT DATADIR=/data LOGDIR=/runs PATH=/workspace/bertbench/.venv/bin:$PATH PYTHONNOUSERSITE=1
 USER ${USER_ID}
 # The demo's data come from Python's own documentation. Preparing them takes half a minute, and `docker run` then needs no
 # network.

@@ -3,6 +3,9 @@
 # Without SYSTEM it takes DGXSYSTEM, CONFIG_NAME, PGSYSTEM or cpu_demo; without --runs it makes NEXP runs, or one. Each run writes
 # runs/SYSTEM/bert/result_<n>.txt. docs/running.md lists the other variables that it reads.
 set -euo pipefail
+unset CDPATH # with it, `cd` prints the folder
+# apptainer shows ~/.local in the container, whose packages would come before those of an image
+export PYTHONNOUSERSITE=1
 
 script="${BASH_SOURCE[0]}"
 [[ ! -L "$script" ]] || script="$(readlink -f "$script")" # started by the link next to the configuration files
@@ -13,6 +16,7 @@ case "$repository" in
 esac
 if [[ ! -x "$python" ]]; then
   python=python3 # in a container, everything is installed in its own Python
+  "$python" -P -c 'import bertbench' &>/dev/null || unset PYTHONNOUSERSITE # installed by `pip install --user`
   "$python" -P -c 'import bertbench' &>/dev/null || {
     echo "run_and_time.sh: neither $repository/.venv nor python3 has bertbench; run \`make setup\` in $repository" >&2
     exit 2

@@ -9,6 +9,7 @@
 # It needs a python3 (or PYTHON) with torch, numpy, h5py and pytest. Other missing packages come from wheels/, which
 # `make wheels` fills on a machine with a network. Without a GPU, parts run at a small size, or until they need the GPU.
 set -euo pipefail
+unset CDPATH # `cd` would look there first
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 export PYTHONPATH="$PWD/benchmarks/bert/implementation:$PWD${PYTHONPATH:+:$PYTHONPATH}"
 python="${PYTHON:-python3}"

@@ -22,6 +22,7 @@ from mlperf_logging.system_desc_checker import system_desc_checker
 
 from compliance.read.record import RECORD_TOKEN, shown
 from compliance.read.run import RunFacts
+from compliance.read.source import CannotJudge
 
 _CONVERGENCE_FIELDS = {
     "submission_benchmark": "", "global_batch_size": "", "eval_accuracy": "epoch_num", "run_stop": "status",
@@ -53,7 +54,7 @@ def runs_per_result(benchmark: str) -> int:
 
 def description_problems(content: dict[str, Any], ruleset: str) -> list[str]:
     """Return the faults that the official checker finds in a system description."""
-    with tempfile.TemporaryDirectory() as folder, _listening() as records:
+    with _temporary_folder() as folder, _listening() as records:
         path = Path(folder, "system.json")
         path.write_text(json.dumps(content))
         try:
@@ -74,7 +75,7 @@ def convergence(runs: Sequence[RunFacts | None], ruleset: str) -> Convergence:
     """
     from mlperf_logging.rcp_checker import rcp_checker  # noqa: PLC0415 - its scipy takes a second to load
 
-    with tempfile.TemporaryDirectory() as folder, _listening() as records:
+    with _temporary_folder() as folder, _listening() as records:
         for number, run in enumerate(runs):
             Path(folder, f"result_{number}.txt").write_text(_bare_log(run))
         try:
@@ -96,6 +97,17 @@ def convergence(runs: Sequence[RunFacts | None], ruleset: str) -> Convergence:
         least_mean=float(point["Min Epochs"]),
         reference_mean=reference_mean,
     )
+
+
+@contextmanager
+def _temporary_folder() -> Iterator[str]:
+    """Make a folder for the files that a tool reads. Raises CannotJudge where no such folder can be written."""
+    try:
+        folder = tempfile.TemporaryDirectory()
+    except OSError as error:
+        raise CannotJudge(f"{error.strerror}; set TMPDIR to a folder that can be written") from error
+    with folder as name:
+        yield name
 
 
 def _bare_log(run: RunFacts | None) -> str:

@@ -1,5 +1,5 @@
 // Make one system call fail for files of one ending, as a broken disk, a lost mount or a reached limit does:
-// FAULT_CALL (open, read, write, mmap, flock), FAULT_PATH (the ending), FAULT_ERRNO. Preloaded by failing_calls.py.
+// FAULT_CALL (open, read, write, mmap, flock, stat), FAULT_PATH (the ending), FAULT_ERRNO. Preloaded by failing_calls.py.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static int fails(const char *call, const char *path) {
@@ -94,6 +95,11 @@ ssize_t read(int handle, void *to, size_t size) {
 ssize_t write(int handle, const void *from, size_t size) {
     REAL(write);
     return fails_of("write", handle) ? -1 : real(handle, from, size);
+}
+
+int stat(const char *path, struct stat *facts) {
+    REAL(stat);
+    return fails("stat", path) ? -1 : real(path, facts);
 }
 
 int flock(int handle, int kind) {

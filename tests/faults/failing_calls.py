@@ -39,19 +39,24 @@ class Ended(NamedTuple):
     """What it printed, on both streams."""
 
 
-def called(cases: list[Case], folder: Path, **environment: str) -> list[Ended]:
-    """Call the commands in turn in a separate process; without Linux and a compiler, the test is skipped."""
+def library(folder: Path) -> Path:
+    """Make the library to preload; without Linux and a compiler, the test is skipped."""
     compiler = shutil.which("cc")
     if compiler is None or sys.platform != "linux":
         pytest.skip("failing system calls need Linux and a C compiler")
-    library = folder / "failing_calls.so"
+    made = folder / "failing_calls.so"
     source = Path(__file__).with_suffix(".c")
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", made, source, "-ldl"], check=True)
+    return made
+
+
+def called(cases: list[Case], folder: Path, **environment: str) -> list[Ended]:
+    """Call the commands in turn in a separate process, which `library` may refuse."""
     done = subprocess.run(
         [sys.executable, "-m", __name__],
         input=json.dumps(cases),
         cwd=Path(__file__).parents[2],
-        env={**os.environ, "LD_PRELOAD": str(library), **environment},
+        env={**os.environ, "LD_PRELOAD": str(library(folder)), **environment},
         capture_output=True,
         text=True,
         timeout=LIMIT_S,

@@ -3,6 +3,7 @@
 tests/slurm runs run.sub under a real Slurm.
 """
 
+import errno
 import os
 import re
 import shutil
@@ -11,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from bertbench.common.paths import LAUNCH
+from bertbench.common.paths import LAUNCH, REPOSITORY
 from bertbench.launch.variables import RUNS_VARIABLES, VARIABLES
 from tests.conftest import Program
+from tests.faults import failing_calls
 
 # pyxis and apptainer let an image's variables win over the job's, unless they are named or given
 IMAGE = "export DATADIR=/image LOGDIR=/image LR=9 MASTER_ADDR=image BERTBENCH_LAUNCHED=image"
@@ -227,6 +229,27 @@ def test_without_such_variables_no_step_reads_them(tmp_path: Path, program: Prog
     assert all(f"DATADIR={tmp_path}/data" in rank and ": dgxa100_n8 --result" in rank for rank in ranks)
 
 
+def test_a_log_that_another_job_has_just_made_is_left_to_it(tmp_path: Path, program: Program) -> None:
+    """A client of a network file system may still believe that the file doesn't exist."""
+    log = tmp_path / "runs" / "two_n2" / "bert" / "result_0.txt"
+    log.parent.mkdir(parents=True)
+    log.write_text("another job's\n")
+    unseen = {"FAULT_CALL": "stat", "FAULT_PATH": log.name, "FAULT_ERRNO": str(errno.ENOENT)}
+    preloaded = {"LD_PRELOAD": str(failing_calls.library(tmp_path)), **unseen}
+    code, seen, said = run_sub(tmp_path, program, "two_n2", **preloaded)
+    assert (code, said) == (0, "")
+    assert log.read_text() == "another job's\n"
+    assert any(f"--result {log.parent}/result_1.txt" in line for line in seen)
+
+
+def test_a_folder_that_takes_no_log_ends_the_job_with_one_line(tmp_path: Path, program: Program) -> None:
+    refused = {"FAULT_CALL": "open", "FAULT_PATH": "result_0.txt", "FAULT_ERRNO": str(errno.EROFS)}
+    preloaded = {"LD_PRELOAD": str(failing_calls.library(tmp_path)), **refused}
+    code, seen, said = run_sub(tmp_path, program, "two_n2", **preloaded)
+    assert (code, [line for line in seen if "--result" in line]) == (2, [])
+    assert re.fullmatch(r"run.sub: can't make .*result_0.txt \(Read-only file system\); set LOGDIR to .*\n", said)
+
+
 @pytest.mark.parametrize(("exported", "dropped"), [("1", "1"), ("0", "0"), ("true", "1")])
 def test_clearing_caches_is_asked_for_as_published_submissions_do_or_by_a_command(
     tmp_path: Path, program: Program, exported: str, dropped: str
@@ -330,3 +353,40 @@ def test_docker_s_container_gets_the_exported_variables_and_its_own_folders(tmp_
     done = subprocess.run(command, env={**os.environ, **exported}, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert "SEED=3 with 2 runs would repeat the same run; unset SEED, or make one run" in done.stderr
+
+
+@pytest.mark.parametrize("script", ["run_and_time.sh", "benchmarks/bert/launch/run_with_docker.sh"])
+def test_a_script_finds_its_repository_by_a_relative_path_where_cdpath_is_exported(
+    script: str, tmp_path: Path, program: Program
+) -> None:
+    assert REPOSITORY is not None
+    clone = tmp_path / "clone"
+    for folder in (clone / script, clone / ".venv" / "bin" / "python"):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(REPOSITORY / script, clone / script)
+    program("docker", 'echo "of $PWD/clone: $*"')
+    shutil.copy(tmp_path / "bin" / "docker", clone / ".venv" / "bin" / "python")
+    (clone / "data").mkdir()
+    environment = {name: value for name, value in os.environ.items() if name not in ("DATADIR", "LOGDIR")}
+    done = subprocess.run(
+        ["bash", f"clone/{script}", "cpu_demo"],
+        cwd=tmp_path, env={**environment, "CDPATH": f".:{Path.home()}"}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"of {clone}: ")
+    assert "docker" not in script or f"--volume {clone}/data:/data:ro" in done.stdout
+
+
+@pytest.mark.parametrize("installed", ["in the image", "in ~/.local"])
+def test_packages_of_the_user_come_in_only_if_bertbench_is_among_them(
+    tmp_path: Path, program: Program, installed: str
+) -> None:
+    """Apptainer shows ~/.local in a container, where it would win over the image's packages."""
+    program(
+        "python3",
+        f'[ -z "$PYTHONNOUSERSITE" ] || [ "{installed}" = "in the image" ] || exit 1; echo "$PYTHONNOUSERSITE"',
+    )
+    script = shutil.copy(REPOSITORY / "run_and_time.sh", tmp_path)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONNOUSERSITE"}
+    done = subprocess.run(["bash", script], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == ("1\n" if installed == "in the image" else "\n")

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,14 +47,17 @@ class Runs(NamedTuple):
     folder: Path
     system: str
 
-    def submit(self, *options: str, by_variable: bool = False, **variables: str) -> str:
-        """Submit run.sub for the system, which DGXSYSTEM names if `by_variable`; return the job's number."""
+    def submit(self, *options: str, by_variable: bool = False, sbatch: Sequence[str] = (), **variables: str) -> str:
+        """Submit run.sub for the system, which DGXSYSTEM names if `by_variable`; return the job's number.
+
+        `sbatch` are more options for sbatch.
+        """
         home = {"BERTBENCH_HOME": str(REPOSITORY), "LOGDIR": str(self.folder / "runs"), "DATADIR": "/"}
         # run_and_time.sh takes the repository's environment, or else `python3`: here, that of the tests
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         said = self.cluster.call(
             "sbatch", "--nodes=2", "--ntasks-per-node=2", "--time=10", f"--output={self.folder}/job.out",
-            str(RUN_SUB), *([] if by_variable else [self.system]), *options,
+            *sbatch, str(RUN_SUB), *([] if by_variable else [self.system]), *options,
             environment={**home, "PATH": path, **({"DGXSYSTEM": self.system} if by_variable else {}), **variables},
         )  # fmt: skip
         return said.split()[-1]
@@ -197,6 +200,30 @@ def test_a_job_that_is_cancelled_is_not_queued_again(runs: Runs) -> None:
     runs.cluster.call("scancel", job)
     state = runs.cluster.wait(job, 90)
     assert (state["JobState"], state["Restarts"]) == ("CANCELLED", "0")
+
+
+def test_a_task_of_an_array_is_queued_again_alone(runs: Runs) -> None:
+    """The number of the array's last task is that of the array: Slurm takes it for all tasks."""
+    options = ("--set", "hardware.number_of_nodes=1")
+    array = runs.submit(*ENDLESS, *options, sbatch=("--nodes=1", "--array=1-2"), REQUEUE="1")
+    for number in range(2):
+        runs.training(number=number)
+    tasks = [f"{array}_{task}" for task in (1, 2)]
+    (last,) = [task for task in tasks if runs.cluster.state(task)["JobId"] == array]
+    (other,) = {*tasks} - {last}
+    runs.cluster.call("scancel", "--batch", "--signal=USR1", last)
+    runs.queued_again(last)
+    assert f"job {last} was stopped and is queued again" in runs.said()
+    for task in tasks:
+        runs.cluster.call("scancel", task)
+        assert runs.cluster.wait(task, 90)["JobState"] == "CANCELLED"
+    assert runs.cluster.state(other)["Restarts"] == "0"
+    assert "invalid date" not in runs.said()
+
+
+def test_ranks_get_the_script_s_variables_where_a_site_exports_only_some(runs: Runs) -> None:
+    job = runs.submit("--smoke", sbatch=["--export=PATH,BERTBENCH_HOME,LOGDIR,DATADIR"])
+    runs.completed(job, 100)
 
 
 def test_after_a_node_failed_the_job_resumes_the_run(runs: Runs) -> None:
@@ -347,6 +374,7 @@ def test_the_lines_for_users_of_published_submissions_give_results(runs: Runs, c
         ("benchmarks/bert", "launch/run.sub"),
         ("..", "'a clone/benchmarks/bert/run.sub'"),
         ("benchmarks", "<bert/run.sub"),
+        ("..", "--array=1-2 'a clone/benchmarks/bert/run.sub'"),
     ],
 )
 def test_the_job_finds_its_repository_from_any_folder(runs: Runs, clone: Path, folder: str, script: str) -> None:
@@ -354,8 +382,11 @@ def test_the_job_finds_its_repository_from_any_folder(runs: Runs, clone: Path, f
     file = clone / "benchmarks" / "bert" / "config_two_nodes.sh"
     lines = f"source '{file}'; export LR=fast\nsbatch -N $DGXNNODES -t $WALLTIME --output='{clone}/job.out' {script}"
     job = in_a_shell(runs, lines, clone / folder).split()[-1]
-    assert runs.cluster.wait(job, 60)["ExitCode"] == "2:0"
-    assert "bertbench: LR=fast: expected a number above 0" in (clone / "job.out").read_text()
+    tasks = [f"{job}_1", f"{job}_2"] if "--array" in script else [job]
+    for task in tasks:
+        assert runs.cluster.wait(task, 60)["ExitCode"] == "2:0"
+    said = (clone / "job.out").read_text()
+    assert said.count("bertbench: LR=fast: expected a number above 0") == len(tasks)
     assert (clone / "runs").is_dir()
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -17,6 +18,7 @@ import pytest
 import torch
 
 from bertbench.cli.main import main
+from bertbench.results.mlperf_log import CLOCK_SET
 from compliance import judge_log
 from compliance.read.log import read_events
 from tests.conftest import Answer, Captured, Printed
@@ -195,6 +197,57 @@ def wait_for(condition: Callable[[], bool], limit_s: float = LIMIT_S) -> None:
     while not condition():
         assert time.monotonic() < end, f"it didn't happen within {limit_s:g} s"
         time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def settable_clock(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library with which a program's wall clock can be set: it is ahead by what the file CLOCK_AHEAD says."""
+    compiler = shutil.which("cc")
+    if compiler is None or sys.platform != "linux":
+        pytest.skip("setting a program's clock needs Linux and a C compiler")
+    library = tmp_path_factory.mktemp("clock") / "set_clock.so"
+    source = Path(__file__).parent / "set_clock.c"
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+    return library
+
+
+def test_a_run_during_which_the_clock_was_set_is_no_result(
+    tiny_file: str, tmp_path: Path, settable_clock: Path
+) -> None:
+    log, ahead = tmp_path / "tiny" / "bert" / "result_0.txt", tmp_path / "ahead"
+    ahead.write_text("0")
+    reachable = words(("schedule.max_steps=100", "evaluation.interval_samples=1200", "evaluation.target=0.0001"))
+    clock = {"LD_PRELOAD": str(settable_clock), "CLOCK_AHEAD": str(ahead)}
+    with launched("train", tiny_file, *reachable, LOGDIR=str(tmp_path), **clock) as launcher:
+        wait_for_steps(log, 5)
+        ahead.write_text("-4")
+        _, said = launcher.communicate(timeout=LIMIT_S)
+    assert launcher.returncode == 3, said
+    assert "clock was set by -4.0" in said
+    events = read_events(log)
+    (stop,) = [event for event in events if event.key == "run_stop"]
+    assert stop.metadata["status"] == "aborted"
+    assert [event.value for event in events if event.key == CLOCK_SET] == [pytest.approx(-4, abs=0.01)]
+    assert judge_log(log, "5.0.0").verdict == "fail"
+
+
+@pytest.mark.slow
+def test_a_clock_that_was_set_before_a_run_was_resumed_is_not_forgotten(
+    tiny_file: str, tmp_path: Path, settable_clock: Path
+) -> None:
+    log, ahead = tmp_path / "tiny" / "bert" / "result_0.txt", tmp_path / "ahead"
+    ahead.write_text("0")
+    reachable = ("schedule.max_steps=100", "evaluation.interval_samples=1200", "evaluation.target=0.0001")
+    run = ["train", tiny_file, *words(reachable), *words(["checkpoint.every_steps=5"])]
+    clock = {"LD_PRELOAD": str(settable_clock), "CLOCK_AHEAD": str(ahead)}
+    with launched(*run, LOGDIR=str(tmp_path), **clock) as launcher:
+        wait_for_steps(log, 15)
+        ahead.write_text("3600")
+        os.kill(launcher.pid, signal.SIGTERM)
+        launcher.communicate(timeout=LIMIT_S)
+    again = finished(*run, "--resume", "auto", LOGDIR=str(tmp_path))
+    assert again.returncode == 3, again.stderr
+    assert "clock was set before the run was resumed" in again.stderr
 
 
 def test_a_loss_that_is_not_finite_ends_the_run_with_its_step(tiny_file: str, tmp_path: Path) -> None:

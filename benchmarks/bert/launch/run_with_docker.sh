@@ -10,6 +10,7 @@
 # The container also receives the variables that published submissions export, such as SEED, LR, and DGXSYSTEM in place
 # of SYSTEM. bertbench uses each of them, or refuses it by name (docs/running.md).
 set -euo pipefail
+unset CDPATH # with it, `cd` prints the folder
 
 fail() {
   echo "run_with_docker.sh: $1" >&2

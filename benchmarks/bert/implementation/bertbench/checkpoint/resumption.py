@@ -15,7 +15,7 @@ from bertbench.common.paths import within_data
 from bertbench.common.system_faults import is_systems, unreadable
 from bertbench.config import System
 from bertbench.results.files import ResultFiles
-from bertbench.results.mlperf_log import INTERRUPTED, MlperfLog
+from bertbench.results.mlperf_log import CLOCK_SET, INTERRUPTED, MlperfLog
 
 if TYPE_CHECKING:
     from compliance.read.log import Event
@@ -221,7 +221,8 @@ def restored_by_launcher() -> bool:
 def restore_files(files: ResultFiles, meta: Meta) -> tuple[int, str]:
     """Truncate the log and the metrics to their state at the snapshot. The log's lost lines are moved to lost.txt.
 
-    Events of earlier resumptions stay. Later snapshots, final weights and partial files are removed.
+    Events of earlier resumptions, and of a clock that was set, stay. Later snapshots, final weights and partial files
+    are removed.
     Returns the number of this resumption, and the cause of the interruption.
     Raises CheckpointError if the log is shorter than at the snapshot.
     """
@@ -237,10 +238,12 @@ def restore_files(files: ResultFiles, meta: Meta) -> tuple[int, str]:
         with files.lost.open("ab") as file:
             file.write(lost)
         to_disk(files.lost)
-    mark = _mark(RESUMED)
+    marks = (_mark(RESUMED), _mark(CLOCK_SET))
     with files.log.open("r+b") as file:
         file.seek(meta.log_bytes)
-        file.writelines(line for line in lost.splitlines(keepends=True) if mark in line and line.endswith(b"\n"))
+        for line in lost.splitlines(keepends=True):
+            if line.endswith(b"\n") and any(mark in line for mark in marks):
+                file.write(line)
         file.truncate()
     _cut_metrics(files.metrics, meta.step)
     drop_unfinished(files.snapshots, meta.step)

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from bertbench import __version__
 from bertbench.cli.commands import GROUPS, callable_by, called_by
-from bertbench.common import children
+from bertbench.common import children, environment
 from bertbench.common.close_names import close_names, did_you_mean
 from bertbench.common.errors import BertbenchError
 from bertbench.common.terminal import use_closest_signs
@@ -33,6 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     if arguments is None:
         open_standard_streams()
+        environment.prepare()
         if _COMPLETING in os.environ:
             import argcomplete
 

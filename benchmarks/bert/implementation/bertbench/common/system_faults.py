@@ -26,6 +26,8 @@ _OF_THE_FILE = (None, errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.EINVAL)
 _OF_ANY_PLACE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _CERTAIN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.ESTALE, *_OF_ANY_PLACE)
 """Faults of the machine even if the error names no file; others may then be a socket's or a pipe's."""
+_NO_PROCESS = ("can't start new thread", os.strerror(errno.EAGAIN))
+_NO_TEMPORARY = "No usable temporary directory"  # tempfile, which torch calls as it is imported
 _NUMBER = re.compile(r"(?:errno = |\(os error )(\d+)")
 
 
@@ -62,8 +64,21 @@ def unwritable(path: Path, error: OSError, elsewhere: str) -> str:
     return _message(f"{path}: cannot be written ({system_reason(error)})", advice)
 
 
-def uncaught(error: OSError) -> str | None:
-    """Return the message about an error that no reader or writer expected; None if it may be a bug in bertbench."""
+def uncaught(error: OSError | RuntimeError) -> str | None:
+    """Return the message about an error that no reader or writer expected; None if it may be a bug in bertbench.
+
+    Python and torch raise RuntimeError where the system starts no more threads.
+    """
+    is_of_a_file = isinstance(error, OSError) and error.filename is not None
+    if not is_of_a_file and any(sign in str(error) for sign in _NO_PROCESS):
+        return (
+            "the system starts no more processes or threads for this user or container; raise `ulimit -u`, "
+            "`docker run --pids-limit` or what else limits them"
+        )
+    if isinstance(error, RuntimeError):
+        return None
+    if _NO_TEMPORARY in str(error):
+        return f"{error.strerror}; set TMPDIR to a folder that can be written"
     if error.errno in _CERTAIN or (error.filename is not None and is_systems(error)):
         return _message(f"{error.filename or 'a file'}: {system_reason(error)}", remedy(error))
     return None

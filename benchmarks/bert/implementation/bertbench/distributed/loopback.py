@@ -16,8 +16,11 @@ from torch.distributed.elastic.rendezvous import (
 )
 from torch.distributed.elastic.rendezvous.static_tcp_rendezvous import StaticTCPRendezvous
 
+from bertbench.common.errors import RunError
+
 BACKEND = "bertbench loopback"
 _ADDRESS, _ADDRESS_6 = "127.0.0.1", "::1"
+_CONNECT_S = 10  # on a busy machine; without loopback, the kernel refuses at once
 _NAMES = {"localhost", "localhost.localdomain", "localhost4"}
 _NAMES_6 = {"localhost6", "localhost6.localdomain6", "ip6-localhost", "ip6-loopback"}
 
@@ -44,12 +47,25 @@ def loopback_address(host: str) -> str | None:
 
 
 def own_address() -> str:
-    """Return 127.0.0.1, or ::1 on a machine without it."""
+    """Return 127.0.0.1, or ::1 on a machine without it. Raises RunError if no process here can connect to another."""
+    for address in (_ADDRESS, _ADDRESS_6):
+        if _answers(address):
+            return address
+    raise RunError(
+        f"found neither {_ADDRESS} nor {_ADDRESS_6}, by which the ranks of this machine meet; start its loopback "
+        "interface, for example by `ip link set lo up`"
+    )
+
+
+def _answers(address: str) -> bool:
+    """Return whether a process can listen on an address and another one connect; with `lo` down, only the former."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
-        socket.create_server((_ADDRESS, 0)).close()
+        with socket.create_server((address, 0), family=family) as server:
+            socket.create_connection(server.getsockname()[:2], timeout=_CONNECT_S).close()
     except OSError:
-        return _ADDRESS_6
-    return _ADDRESS
+        return False
+    return True
 
 
 def loopback_store(port: int, timeout: timedelta = timedelta(minutes=5), address: str = _ADDRESS) -> TCPStore:

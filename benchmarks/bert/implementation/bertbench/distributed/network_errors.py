@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from bertbench.common.errors import RunError
+from bertbench.common.system_faults import uncaught
 
 _OF_THE_NETWORK = ("GLOO_", "NCCL_", "TORCH_NCCL_", "TORCH_GLOO_")
+_SET_BY_AGENT = ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")  # torch's elastic agent, for its ranks
 # Messages of gloo, NCCL and the store about a lost peer.
 _LOST_CONTACT = (
     "closed by peer",
@@ -28,7 +30,11 @@ def lost_contact(error: BaseException) -> bool:
 
 def network_variables() -> list[str]:
     """Return the variables for gloo and NCCL that are set, as NAME=VALUE."""
-    return [f"{name}={value}" for name, value in sorted(os.environ.items()) if name.startswith(_OF_THE_NETWORK)]
+    return [
+        f"{name}={value}"
+        for name, value in sorted(os.environ.items())
+        if name.startswith(_OF_THE_NETWORK) and (name, value) != _SET_BY_AGENT
+    ]
 
 
 @contextmanager
@@ -37,7 +43,7 @@ def naming_network_variables(backend: str, set_by_hand: list[str]) -> Iterator[N
     try:
         yield
     except RuntimeError as error:
-        if lost_contact(error) or not set_by_hand:
+        if lost_contact(error) or uncaught(error) or not set_by_hand:
             raise
         reason = str(error).rpartition("Last error:")[2].strip().splitlines()[0]  # NCCL's last line says most
         raise RunError(

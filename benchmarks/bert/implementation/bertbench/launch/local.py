@@ -22,6 +22,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, P
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from bertbench.checkpoint.resumption import PUT_BACK, Resumption, continue_run, ended, find_resumption
+from bertbench.common import environment
 from bertbench.common.children import LAUNCHER, obeyed, temporary_folder
 from bertbench.common.errors import TARGET_MISSED, BertbenchError, ConfigError, RunError, StoppedError, system_reason
 from bertbench.common.system_faults import unreadable
@@ -113,6 +114,8 @@ def _set_threads(threads: int) -> None:
                 flush=True,
             )
         os.environ[name] = str(threads)
+    for name, value in environment.not_used.items():
+        print(f"{name}={value} isn't used: launch.bind_cores binds ranks to cores", file=sys.stderr, flush=True)
 
 
 def run_ranks(system: System, arguments: list[str], files: ResultFiles, resumption: Resumption | None = None) -> int:
@@ -253,7 +256,7 @@ def _reported(failure: ProcessFailure) -> bool:
 
 
 def check_startable(system: System, elsewhere: str = "") -> None:
-    """Raise ConfigError if the system can't start on this machine: too many nodes, too few GPUs, a port that is taken.
+    """Raise ConfigError if the system can't start here: nodes, GPUs or loopback are missing, or a port is taken.
 
     It is the user's choice of a system, machine or setting that has to change; no run has failed.
     `elsewhere` says how to start it on several nodes; by default, it says how to start a run.
@@ -266,6 +269,7 @@ def check_startable(system: System, elsewhere: str = "") -> None:
     try:
         hardware_differences(system.hardware)  # raises if GPUs are missing; each node warns about the rest later
         check_gpus(system)
+        loopback.own_address()
     except RunError as error:  # which it is on the nodes of a cluster, where another node may take over
         raise ConfigError(str(error)) from error
     if system.launch.port:

@@ -57,6 +57,9 @@ def as_rank(system: System, ranks: Ranks) -> Iterator[World]:
             raise
         _leave(world, message, RunError.exit_code)
     except RuntimeError as error:
+        message = uncaught(error)
+        if message is not None:
+            _leave(world, message, RunError.exit_code)
         if not lost_contact(error):
             raise
         cause = world.failure.reported() if world else None

@@ -16,6 +16,7 @@ NAME = "bertbench"
 _HEAD = """#!/usr/bin/env bash
 # {purpose}
 set -euo pipefail
+unset CDPATH # with it, `cd` prints the folder
 here="$(cd "$(dirname "${{BASH_SOURCE[0]}}")" && pwd)"
 sources="$here/../{name}"
 """

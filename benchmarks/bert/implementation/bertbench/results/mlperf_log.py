@@ -24,12 +24,15 @@ from bertbench.distributed.world import World
 from bertbench.machine.energy import RunEnergy
 from bertbench.results.linefile import LineFile
 from bertbench.results.timeline import Timeline
+from bertbench.results.wall_clock import WallClock
 from bertbench.run_files.formats import ENERGY_KEY, EVALUATION, STARTUP_KEY
 
 INTERRUPTED = "interrupted"
 """Key in the metadata of run_stop of a run that was interrupted and may be resumed."""
 NOT_A_RESULT = "not_a_result"
 """Key of the event of a run that can't be a result; its value says why, such as smoke or profile."""
+CLOCK_SET = "wall_clock_set"
+"""Key of the event that says by how many seconds the wall clock was set during an attempt: no time is true then."""
 # Stack frames between mllog and the line of our code that logs the event.
 _STACK_OFFSET = 2
 
@@ -61,6 +64,10 @@ class MlperfLog(LineFile):
     def point(self, key: str, value: Any = None, metadata: dict[str, Any] | None = None) -> None:
         """Log an event at a point in time."""
         self._mllog.event(key, value, metadata)
+
+    def contains(self, key: str) -> bool:
+        """Return whether an event with this key has been logged."""
+        return self._path is not None and f'"key": "{key}"' in self._path.read_text(encoding="utf-8")
 
     def start(self, key: str, metadata: dict[str, Any] | None = None) -> None:
         """Log the start of an interval."""
@@ -181,6 +188,7 @@ class Clock:
         energy.start()
         if not self.resumed:
             self.log.start(constants.RUN_START)
+        wall_clock = WallClock()
         self.startup.mark("waiting")
         self.timeline.ready(self.startup)
         ending: dict[str, Any] = {}
@@ -189,6 +197,7 @@ class Clock:
         def stop() -> None:
             if not stopping.acquire(blocking=False):  # the watchdog and this thread may both call it; the log ends once
                 return
+            self._check(wall_clock, run, interrupted=INTERRUPTED in ending)
             self.log.point(constants.TRAIN_SAMPLES, run.samples)
             self.log.point(constants.EVAL_SAMPLES, evaluation_samples)
             metadata = {constants.STATUS: run.status, "reason": run.reason, **ending}
@@ -213,8 +222,23 @@ class Clock:
             finally:
                 stop()
                 energy.stop()
+        # only rank 0 knows whether its wall clock, which the log has its times from, was set
+        run.status, run.reason = self.world.from_all((run.status, run.reason))[0]
         if not self.resumed:  # neither is known of a run's earlier attempts
             self.log.point(STARTUP_KEY, None, self.startup.gathered(self.world))
             joules = energy.gathered(self.world)
             if joules:
                 self.log.point(ENERGY_KEY, round(sum(joules.values()), 3), {"counters": joules})
+
+    def _check(self, wall_clock: WallClock, run: Run, interrupted: bool) -> None:
+        """Fail the run as a result if the wall clock was set during it, or during an earlier attempt."""
+        set_by_s = wall_clock.set_by_s()
+        if set_by_s:
+            self.log.point(CLOCK_SET, set_by_s)
+        if interrupted:
+            return
+        advice = "which makes its times wrong; let NTP set the clock before a run"
+        if set_by_s:
+            run.aborted(f"this machine's clock was set by {set_by_s:+,.3f} s during the run, {advice}")
+        elif self.resumed and self.log.contains(CLOCK_SET):
+            run.aborted(f"this machine's clock was set before the run was resumed ({CLOCK_SET} in the log), {advice}")
