@@ -17,7 +17,9 @@ from bertbench.data.store import columns
 from bertbench.data.store.dataset import Dataset, MappedShard
 from bertbench.data.store.shards import write_shard
 from bertbench.data.text.prepare import Texts, prepare
+from bertbench.launch.preflight import this_node
 from bertbench.loading.batch import gather, read_samples
+from bertbench.loading.inputs import open_data
 from tests.damage import cut
 from tests.data.datasets import QUIET, written
 from tests.data.published import SAMPLES
@@ -70,6 +72,41 @@ def test_a_shard_is_opened_when_its_first_sample_is_read(tmp_path: Path) -> None
     assert read_samples(samples, np.array([0])).lengths.tolist() == [5]  # it is open
     with pytest.raises(DataError, match="prepare the data again"):
         read_samples(samples, np.array([2]))
+
+
+def test_a_shard_takes_one_mapping_while_it_is_used_and_no_descriptor(tmp_path: Path) -> None:
+    dataset = written(tmp_path, SAMPLES, 1)
+    shards = dataset.map_samples()
+    descriptors = len(list(Path("/proc/self/fd").iterdir()))
+    mapped = [shards.shard(number) for number in range(3)]
+    assert len(list(Path("/proc/self/fd").iterdir())) == descriptors
+    assert [mappings_of(tmp_path / "train" / f"part_0000{number}.h5") for number in range(3)] == [1, 1, 1]
+    labels = mapped[0].bytes.masked_lm_ids
+    del shards, mapped
+    assert [mappings_of(tmp_path / "train" / f"part_0000{number}.h5") for number in range(3)] == [1, 0, 0]
+    assert bytes(labels) == np.array(SAMPLES[0].masked_lm_ids, "<i2").tobytes()
+
+
+def mappings_of(path: Path) -> int:
+    return Path("/proc/self/maps").read_text().count(str(path))
+
+
+def test_a_shard_whose_fields_are_elsewhere_is_one_error(tmp_path: Path) -> None:
+    write_shard(tmp_path / "shard", columns_of(SAMPLES))
+    with h5py.File(tmp_path / "shard", "r+") as file:
+        del file["masked_lm_ids"]
+        file.create_dataset("masked_lm_ids", (4,), "<i2", external=[(str(tmp_path / "values"), 0, 8)])
+    with pytest.raises(DataError, match="masked_lm_ids: found values that aren't in the file"):
+        MappedShard(tmp_path / "shard", 3)
+
+
+def test_more_shards_than_a_rank_can_map_are_refused_before_the_clock_and_by_preflight(
+    tiny_file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bertbench.loading.inputs.most_mapped_files", lambda: 3)
+    assert any("can map only 3" in problem for problem in this_node(load_system(tiny_file), [0]).problems)
+    with pytest.raises(DataError, match="can map only 3"):
+        open_data(load_system(tiny_file))
 
 
 def test_shards_carry_mlperfs_fields_and_types(tiny_folder: Path) -> None:
