@@ -1,8 +1,10 @@
+import os
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import h5py
 import numpy as np
@@ -15,6 +17,7 @@ from bertbench.common.progress import Progress
 from bertbench.config import load_system
 from bertbench.data.store import columns
 from bertbench.data.store.dataset import Dataset, MappedShard
+from bertbench.data.store.manifest import Manifest
 from bertbench.data.store.shards import write_shard
 from bertbench.data.text.prepare import Texts, prepare
 from bertbench.launch.preflight import this_node
@@ -24,7 +27,7 @@ from tests.damage import cut
 from tests.data.datasets import QUIET, written
 from tests.data.published import SAMPLES
 from tests.data.test_verify import change_manifest
-from tests.tiny import columns_of, samples_of
+from tests.tiny import columns_of, samples_of, tiny_text
 
 
 def test_the_index_packs_length_and_masked_count() -> None:
@@ -158,6 +161,46 @@ def test_prepare_reuses_its_output_overwrites_nothing_and_leaves_no_scratch_file
     with pytest.raises(DataError, match="found 1 documents and would hold out 0"):
         prepare(tmp_path / "out", {"text": [tmp_path / "text"]}, recipe, None, QUIET)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["copy", "text"]
+
+
+def test_a_dataset_is_reused_only_for_the_same_files_in_the_same_order(tiny_folder: Path, tmp_path: Path) -> None:
+    recipe = recipe_of(load_system(str(tiny_folder.parent / "tiny.json")))
+    files = [tmp_path / "AA" / "wiki_00", tmp_path / "AB" / "wiki_00"]
+    for number, path in enumerate(files):
+        path.parent.mkdir()
+        path.write_text(tiny_text(Random(number), articles=200))
+    prepare(tmp_path / "out", {"text": files}, recipe, None, QUIET)
+    assert prepare(tmp_path / "out", {"text": files}, recipe, None, QUIET)[1]
+    for others in (files[1:], files[:1], files[::-1]):
+        with pytest.raises(DataError, match="holds another dataset"):
+            prepare(tmp_path / "out", {"text": others}, recipe, None, QUIET)
+    files[0].write_text(tiny_text(Random(7), articles=200))
+    with pytest.raises(DataError, match=r"source\.text: was \[\['wiki_00'"):
+        prepare(tmp_path / "out", {"text": files}, recipe, None, QUIET)
+
+
+def test_a_text_that_is_given_twice_is_refused_because_it_would_be_held_out_and_trained_on(
+    tiny_folder: Path, text: Path, tmp_path: Path
+) -> None:
+    recipe = recipe_of(load_system(str(tiny_folder.parent / "tiny.json")))
+    (tmp_path / "copy").symlink_to(text)
+    with pytest.raises(DataError, match=f"copy: found the content of {text} again"):
+        prepare(tmp_path / "out", {"text": [text], "wiki": [tmp_path / "copy"]}, recipe, None, QUIET)
+
+
+def test_a_text_that_can_t_be_read_twice_is_refused_and_a_vocabulary_is_read_once(
+    tiny_folder: Path, text: Path, tmp_path: Path
+) -> None:
+    recipe = recipe_of(load_system(str(tiny_folder.parent / "tiny.json")))
+    reading, writing = os.pipe()
+    os.write(writing, (tiny_folder / "vocab.txt").read_bytes())
+    os.close(writing)
+    pipe = Path(f"/dev/fd/{reading}")
+    with pytest.raises(DataError, match="found a pipe or a device"):
+        prepare(tmp_path / "out", {"text": [text, pipe]}, recipe, None, QUIET)
+    manifest, _ = prepare(tmp_path / "out", {"text": [text]}, recipe, pipe, QUIET)
+    os.close(reading)
+    assert manifest.tokenizer == Manifest.read(tiny_folder).tokenizer
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from bertbench.data.text.corpus import text_articles
 from bertbench.data.text.mlperf import MlperfRecipe
 from bertbench.data.text.vocabulary import Vocabulary
 from bertbench.loading.inputs import open_data
-from tests.conftest import Printed, Tiny
+from tests.conftest import Captured, Printed, Tiny
 from tests.data.datasets import QUIET, made, read
 from tests.data.plain_samples import plain_samples
 from tests.tiny import Sample, tiny_text
@@ -51,6 +51,23 @@ def test_every_file_gives_the_reference_s_samples_in_its_order(
     assert manifest.eval is None
     assert manifest == Manifest.read(tmp_path / "out")
     assert made(tmp_path / "out", files, vocab, recipe, workers) == (manifest, True)
+
+
+def test_a_text_of_one_article_is_warned_of(
+    tmp_path: Path, vocab: Path, files: tuple[Path, ...], capsys: Captured
+) -> None:
+    text = tmp_path / "one"
+    text.write_text("the model words\na the text\n")
+    made(tmp_path / "out", [text, files[0]], vocab, MlperfRecipe(dupe_factor=1))
+    (warning,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning")]
+    assert str(text) in warning
+
+
+def test_a_text_that_is_given_twice_is_refused(tmp_path: Path, vocab: Path, files: tuple[Path, ...]) -> None:
+    copy = tmp_path / "copy"
+    copy.write_bytes(files[1].read_bytes())
+    with pytest.raises(DataError, match=f"{copy}: found the content of {files[1]} again"):
+        made(tmp_path / "out", [*files, copy], vocab, MlperfRecipe(dupe_factor=1))
 
 
 def test_evaluation_samples_are_every_nth(tmp_path: Path, files: tuple[Path, ...], vocab: Path) -> None:
