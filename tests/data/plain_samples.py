@@ -64,6 +64,7 @@ def masked(first: list[int], second: list[int], label: int, ids: Ids, options: S
         if random.random() < 0.8:
             tokens[place] = ids["[MASK]"]
         elif random.random() >= 0.5:
-            tokens[place] = random.randint(0, len(ids) - 1)
+            words = list(ids)
+            tokens[place] = ids[words[random.randint(0, len(words) - 1)]]
     segments = [0] * (len(first) + 2) + [1] * (len(second) + 1)
     return Sample(tokens, segments, sorted(labels), [labels[place] for place in sorted(labels)], label)

@@ -1,6 +1,9 @@
 """Faults of published files: each is one error, and leaves no file."""
 
+import gzip
+import os
 import shutil
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +17,7 @@ from tests.damage import cut, flip
 from tests.data import published
 from tests.data.datasets import QUIET
 from tests.data.published import SAMPLES, VOCAB_SIZE, Fields
+from tests.protobuf import masked_crc
 from tests.tiny import Sample
 
 Damage = Callable[[Path], list[Path]]
@@ -35,6 +39,13 @@ def packed(name: str, row: int, values: list[int]) -> Damage:
     """One changed row in a packed file."""
     fields = published.packed_fields()
     fields[name][row] = np.array(values, fields[name][row].dtype)
+    return hdf5(fields)
+
+
+def unsigned(name: str, row: int, values: list[int]) -> Damage:
+    """One changed row in a packed file whose integers are unsigned and have 64 bits."""
+    fields = {key: [np.array(each, "u8") for each in rows] for key, rows in published.packed_fields().items()}
+    fields[name][row] = np.array(values, "u8")
     return hdf5(fields)
 
 
@@ -78,8 +89,52 @@ def empty_folder(folder: Path) -> list[Path]:
     return [folder / "empty"]
 
 
+def linked(name: str, target: str) -> Damage:
+    """A folder with good samples and a link."""
+
+    def write(folder: Path) -> list[Path]:
+        published.write_hdf5(folder / "part_0.hdf5", published.fixed_fields())
+        (folder / name).symlink_to(target)
+        return [folder]
+
+    return write
+
+
+def piped(folder: Path) -> list[Path]:
+    os.mkfifo(folder / "part.hdf5")
+    return [folder / "part.hdf5"]
+
+
+def unwritten(chunks: bool) -> Damage:
+    """A small file that claims a million rows, without values."""
+
+    def write(folder: Path) -> list[Path]:
+        with h5py.File(folder / "part.hdf5", "w") as file:
+            for name, values in FIXED.items():
+                shape = (1_000_000, *values.shape[1:])
+                file.create_dataset(name, shape, values.dtype, chunks=chunks or None, fillvalue=1)
+        return [folder / "part.hdf5"]
+
+    return write
+
+
+def filtered(folder: Path) -> list[Path]:
+    """Values compressed by a filter that isn't installed."""
+    path = published.write_hdf5(folder / "part.hdf5", {**FIXED, "input_ids": FIXED["input_ids"][:0]})
+    with h5py.File(path, "r+") as file:
+        del file["input_ids"]
+        properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        properties.set_chunk(FIXED["input_ids"].shape)
+        properties.set_filter(32015, h5py.h5z.FLAG_OPTIONAL)
+        space = h5py.h5s.create_simple(FIXED["input_ids"].shape)
+        field = h5py.h5d.create(file.id, b"input_ids", h5py.h5t.NATIVE_INT16, space, properties)
+        field.write_direct_chunk((0, 0), bytes(30))
+    return [path]
+
+
 FIXED, VARLENGTH = published.fixed_fields(), published.varlength_fields()
 NO_PREDICTIONS = {name: np.zeros_like(FIXED[name]) for name in ("masked_lm_positions", "masked_lm_ids")}
+EYE = np.eye(3, dtype="i1")
 WRAPPED = FIXED["input_ids"].astype("i4") + 65536 * FIXED["input_mask"].astype("i4")
 BAD_HDF5: dict[str, tuple[Damage, str]] = {
     "nothing there": (lambda folder: [folder / "none.hdf5"], "none.hdf5: cannot be read"),
@@ -137,6 +192,26 @@ BAD_HDF5: dict[str, tuple[Damage, str]] = {
         packed("masked_lm_positions", 0, [3, 4, 10]),
         "row 0: found a masked position beyond the sample's length, expected none",
     ),
+    "unsigned positions before the sequence": (
+        unsigned("masked_lm_positions", 0, [1, 0, 10]), "row 0: found a masked position beyond the sample's length",
+    ),
+    "lengths whose sum wraps round": (
+        unsigned("packed_input_len", 0, [5 + (1 << 63), 7 + (1 << 63)]), "row 0: found a packed_input_len above 12",
+    ),
+    "another vendor's packed rows": (
+        hdf5({**FIXED, "next_sentence_labels": EYE, "next_sentence_positions": EYE}),
+        "row 0: found 3 next_sentence_labels but no packed_input_len",
+    ),
+    "rows that are too wide": (
+        hdf5({name: values if values.ndim == 1 else np.repeat(values, 50, 1) for name, values in FIXED.items()}),
+        "input_ids: found rows of 550 values, expected at most 512",
+    ),
+    "values that aren't there": (unwritten(chunks=False), "input_ids: found fewer values than its shape"),
+    "chunks that aren't there": (unwritten(chunks=True), "input_ids: found fewer values than its shape"),
+    "a filter that isn't installed": (filtered, "HDF5's filter 32015 (Zstandard), which isn't installed"),
+    "a link to nothing": (linked("part_1.hdf5", "gone.hdf5"), "part_1.hdf5: is a link to"),
+    "a link to itself": (linked("part_1.hdf5", "part_1.hdf5"), "part_1.hdf5: cannot be read (Too many levels"),
+    "a pipe": (piped, "part.hdf5: found a pipe or a device"),
     "a masked start of sequence": (
         packed("masked_lm_positions", 0, [3, 5, 10]), "row 0: found a masked position at the start of a sequence",
     ),
@@ -164,6 +239,17 @@ def raw(content: bytes) -> Damage:
     return lambda folder: [published.write_tfrecord(folder / "part-0", [content])]
 
 
+def claimed(length: int) -> Damage:
+    """A TFRecord file whose first record claims a length."""
+
+    def write(folder: Path) -> list[Path]:
+        header = struct.pack("<Q", length)
+        (folder / "part-0").write_bytes(header + masked_crc(header) + bytes(40))
+        return [folder / "part-0"]
+
+    return write
+
+
 ENTRY = published.example({"input_ids": [5]})
 BAD_TFRECORD: dict[str, tuple[Damage, str]] = {
     "a changed byte": (damaged(records(), lambda path: flip(path, 40)), "record 0: found checksum"),
@@ -177,9 +263,15 @@ BAD_TFRECORD: dict[str, tuple[Damage, str]] = {
     "an empty folder": (empty_folder, "found no tfrecord files in this folder"),
     "a missing feature": (records({}, {"segment_ids": None}), "record 1: found no feature segment_ids, but input_ids"),
     "floats for ids": (records({}, {"input_ids": [0.5]}), "record 1: found floats in input_ids, expected integers"),
-    "two labels": (records({"next_sentence_labels": [1, 0]}), "record 0: found 2 next_sentence_labels, expected 1"),
+    "two labels": (records({"next_sentence_labels": [1, 0]}), "found 2 next_sentence_labels but no packed_input_len"),
     "no Example": (raw(b"\xff\xff"), "record 0: found an invalid tf.train.Example (a number that is cut short)"),
     "a cut Example": (raw(ENTRY[:-3]), "record 0: found an invalid tf.train.Example (a field that is longer"),
+    "an endless length": (claimed(1 << 40), "record 0: found a record of 1,099,511,627,776 bytes, expected at most"),
+    "an endless length, compressed": (
+        damaged(claimed(1 << 40), lambda path: path.write_bytes(gzip.compress(path.read_bytes()))),
+        "record 0: found a record of 1,099,511,627,776 bytes, expected at most",
+    ),
+    "a link to nothing": (linked("part-0", "gone"), "part-0: is a link to"),
     "another message": (raw(b"\x10\x05"), "record 0: found an invalid tf.train.Example (field 2 of wire type 0"),
 }  # fmt: skip
 

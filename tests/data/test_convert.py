@@ -8,7 +8,7 @@ from bertbench.data.formats.convert import Conversion, Format, convert_samples
 from bertbench.data.store.manifest import Manifest
 from bertbench.data.text.vocabulary import SPECIAL_TOKENS, Vocabulary
 from bertbench.loading.inputs import open_data
-from tests.conftest import Printed, Tiny
+from tests.conftest import Captured, Printed, Tiny
 from tests.data import published
 from tests.data.datasets import QUIET, read
 from tests.data.published import SAMPLES, VOCAB_SIZE
@@ -21,14 +21,18 @@ def converted(out: Path, *paths: Path, of: Format = "hdf5", split: str = "train"
     return Manifest.read(out)
 
 
-def test_a_folder_of_files_becomes_shards_in_order(tmp_path: Path, printed: Printed) -> None:
+def test_a_folder_of_files_becomes_shards_in_order(tmp_path: Path, printed: Printed, capsys: Captured) -> None:
     source = tmp_path / "source"
     source.mkdir()
     published.write_hdf5(source / "part_1.hdf5", published.varlength_fields(SAMPLES[2:]))
     published.write_hdf5(source / "part_0.h5", published.fixed_fields(SAMPLES[:2]))
-    for name in ("md5sums", ".part_2.hdf5"):  # not data, and hidden
+    for name in ("md5sums", "part_2.HDF5", ".part_3.hdf5"):  # not data, another name, and hidden
         (source / name).write_text("not data")
+    (source / "more").mkdir()
+    capsys.readouterr()
     manifest = converted(tmp_path / "out", source)
+    (unread,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: not read")]
+    assert [name in unread for name in ("md5sums", "part_2.HDF5", "more", "part_3")] == [True, True, True, False]
     assert manifest.train is not None
     assert [shard.samples for shard in manifest.train.shards] == [2, 1]  # a file each
     assert (manifest.train.samples, manifest.train.tokens, manifest.train.masked_tokens) == (3, 16, 4)
@@ -102,6 +106,50 @@ def test_a_restart_makes_only_the_files_that_are_missing(tmp_path: Path) -> None
     assert read(tmp_path / "out") == [*SAMPLES, *other]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["manifest.json", "train"]
     assert not work.exists()
+
+
+def test_a_conversion_keeps_nothing_of_the_files_that_a_stopped_one_had_finished_and_this_one_leaves_out(
+    tmp_path: Path, printed: Printed
+) -> None:
+    files = []
+    for number in range(3):
+        samples = [SAMPLES[0]._replace(next_sentence_label=number)]  # the label 2 is none
+        files.append(published.write_hdf5(tmp_path / f"{number}.hdf5", published.fixed_fields(samples)))
+    work = tmp_path / ".out.unfinished"
+    words = ["data", "prepare", "--vocab-size", VOCAB_SIZE, "--out", tmp_path / "out", "--from-hdf5"]
+    printed(*words, *files, code=2)
+    assert len(list(work.glob("train/*.h5"))) == 2
+    (work / ".scratch.0").mkdir()  # left by a killed command
+    printed(*words, files[1])
+    assert [path.name for path in (tmp_path / "out" / "train").glob("*.h5")] == ["part_00000_00.h5"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["manifest.json", "train"]
+    printed("data", "verify", tmp_path / "out")
+
+
+def test_a_stopped_conversion_of_one_split_doesn_t_count_for_the_other(tmp_path: Path, printed: Printed) -> None:
+    good = published.write_hdf5(tmp_path / "good.hdf5", published.fixed_fields())
+    words = ["data", "prepare", "--vocab-size", VOCAB_SIZE, "--out", tmp_path / "out", "--from-hdf5", good]
+    printed(*words, tmp_path / "none.hdf5", code=2)
+    bad = published.write_hdf5(tmp_path / "bad.hdf5", published.fixed_fields([SAMPLES[0]._replace(masked_lm_ids=[99])]))
+    printed(*words, bad, code=2)
+    printed(*words, "--split", "eval")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["eval", "manifest.json"]
+
+
+def test_a_refused_place_is_named_without_temporary_names_and_nothing_is_left(tmp_path: Path, printed: Printed) -> None:
+    path = published.write_hdf5(tmp_path / "part.hdf5", published.fixed_fields())
+    (tmp_path / "empty").mkdir()
+    words = ["data", "prepare", "--from-hdf5", path, "--vocab-size", VOCAB_SIZE, "--out"]
+    for out, expected in (
+        ("/proc/none", "/proc/none: cannot be written (No such file or directory); name another --out; nothing was"),
+        (path / "out", "out: cannot be written (File exists); name another --out; nothing was kept"),
+        (tmp_path / "empty", "empty: is there already and isn't a dataset; give another --out, or remove"),
+        (path, "part.hdf5: is there already and isn't a dataset"),
+    ):
+        found = printed(*words, out, code=2)
+        assert expected in found
+        assert "unfinished" not in found
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["empty", "part.hdf5"]
 
 
 @pytest.mark.parametrize("vocab_size", [0, 2**15 + 1])

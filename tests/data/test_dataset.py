@@ -1,8 +1,10 @@
+import os
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import h5py
 import numpy as np
@@ -15,14 +17,17 @@ from bertbench.common.progress import Progress
 from bertbench.config import load_system
 from bertbench.data.store import columns
 from bertbench.data.store.dataset import Dataset, MappedShard
+from bertbench.data.store.manifest import Manifest
 from bertbench.data.store.shards import write_shard
 from bertbench.data.text.prepare import Texts, prepare
+from bertbench.launch.preflight import this_node
 from bertbench.loading.batch import gather, read_samples
+from bertbench.loading.inputs import open_data
 from tests.damage import cut
 from tests.data.datasets import QUIET, written
 from tests.data.published import SAMPLES
 from tests.data.test_verify import change_manifest
-from tests.tiny import columns_of, samples_of
+from tests.tiny import columns_of, samples_of, tiny_text
 
 
 def test_the_index_packs_length_and_masked_count() -> None:
@@ -70,6 +75,41 @@ def test_a_shard_is_opened_when_its_first_sample_is_read(tmp_path: Path) -> None
     assert read_samples(samples, np.array([0])).lengths.tolist() == [5]  # it is open
     with pytest.raises(DataError, match="prepare the data again"):
         read_samples(samples, np.array([2]))
+
+
+def test_a_shard_takes_one_mapping_while_it_is_used_and_no_descriptor(tmp_path: Path) -> None:
+    dataset = written(tmp_path, SAMPLES, 1)
+    shards = dataset.map_samples()
+    descriptors = len(list(Path("/proc/self/fd").iterdir()))
+    mapped = [shards.shard(number) for number in range(3)]
+    assert len(list(Path("/proc/self/fd").iterdir())) == descriptors
+    assert [mappings_of(tmp_path / "train" / f"part_0000{number}.h5") for number in range(3)] == [1, 1, 1]
+    labels = mapped[0].bytes.masked_lm_ids
+    del shards, mapped
+    assert [mappings_of(tmp_path / "train" / f"part_0000{number}.h5") for number in range(3)] == [1, 0, 0]
+    assert bytes(labels) == np.array(SAMPLES[0].masked_lm_ids, "<i2").tobytes()
+
+
+def mappings_of(path: Path) -> int:
+    return Path("/proc/self/maps").read_text().count(str(path))
+
+
+def test_a_shard_whose_fields_are_elsewhere_is_one_error(tmp_path: Path) -> None:
+    write_shard(tmp_path / "shard", columns_of(SAMPLES))
+    with h5py.File(tmp_path / "shard", "r+") as file:
+        del file["masked_lm_ids"]
+        file.create_dataset("masked_lm_ids", (4,), "<i2", external=[(str(tmp_path / "values"), 0, 8)])
+    with pytest.raises(DataError, match="masked_lm_ids: found values that aren't in the file"):
+        MappedShard(tmp_path / "shard", 3)
+
+
+def test_more_shards_than_a_rank_can_map_are_refused_before_the_clock_and_by_preflight(
+    tiny_file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bertbench.loading.inputs.most_mapped_files", lambda: 3)
+    assert any("can map only 3" in problem for problem in this_node(load_system(tiny_file), [0]).problems)
+    with pytest.raises(DataError, match="can map only 3"):
+        open_data(load_system(tiny_file))
 
 
 def test_shards_carry_mlperfs_fields_and_types(tiny_folder: Path) -> None:
@@ -121,6 +161,46 @@ def test_prepare_reuses_its_output_overwrites_nothing_and_leaves_no_scratch_file
     with pytest.raises(DataError, match="found 1 documents and would hold out 0"):
         prepare(tmp_path / "out", {"text": [tmp_path / "text"]}, recipe, None, QUIET)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["copy", "text"]
+
+
+def test_a_dataset_is_reused_only_for_the_same_files_in_the_same_order(tiny_folder: Path, tmp_path: Path) -> None:
+    recipe = recipe_of(load_system(str(tiny_folder.parent / "tiny.json")))
+    files = [tmp_path / "AA" / "wiki_00", tmp_path / "AB" / "wiki_00"]
+    for number, path in enumerate(files):
+        path.parent.mkdir()
+        path.write_text(tiny_text(Random(number), articles=200))
+    prepare(tmp_path / "out", {"text": files}, recipe, None, QUIET)
+    assert prepare(tmp_path / "out", {"text": files}, recipe, None, QUIET)[1]
+    for others in (files[1:], files[:1], files[::-1]):
+        with pytest.raises(DataError, match="holds another dataset"):
+            prepare(tmp_path / "out", {"text": others}, recipe, None, QUIET)
+    files[0].write_text(tiny_text(Random(7), articles=200))
+    with pytest.raises(DataError, match=r"source\.text: was \[\['wiki_00'"):
+        prepare(tmp_path / "out", {"text": files}, recipe, None, QUIET)
+
+
+def test_a_text_that_is_given_twice_is_refused_because_it_would_be_held_out_and_trained_on(
+    tiny_folder: Path, text: Path, tmp_path: Path
+) -> None:
+    recipe = recipe_of(load_system(str(tiny_folder.parent / "tiny.json")))
+    (tmp_path / "copy").symlink_to(text)
+    with pytest.raises(DataError, match=f"copy: found the content of {text} again"):
+        prepare(tmp_path / "out", {"text": [text], "wiki": [tmp_path / "copy"]}, recipe, None, QUIET)
+
+
+def test_a_text_that_can_t_be_read_twice_is_refused_and_a_vocabulary_is_read_once(
+    tiny_folder: Path, text: Path, tmp_path: Path
+) -> None:
+    recipe = recipe_of(load_system(str(tiny_folder.parent / "tiny.json")))
+    reading, writing = os.pipe()
+    os.write(writing, (tiny_folder / "vocab.txt").read_bytes())
+    os.close(writing)
+    pipe = Path(f"/dev/fd/{reading}")
+    with pytest.raises(DataError, match="found a pipe or a device"):
+        prepare(tmp_path / "out", {"text": [text, pipe]}, recipe, None, QUIET)
+    manifest, _ = prepare(tmp_path / "out", {"text": [text]}, recipe, pipe, QUIET)
+    os.close(reading)
+    assert manifest.tokenizer == Manifest.read(tiny_folder).tokenizer
 
 
 @pytest.mark.parametrize(

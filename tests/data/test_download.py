@@ -111,6 +111,17 @@ def test_what_isn_t_a_file_is_missing_and_nothing_hangs(folder: Path, answer: An
     assert answer("data", "verify", folder, code=1)["missing"] == ["vocab.txt", INDEX, "eval.txt"]
 
 
+def test_links_to_nothing_are_named_as_links(folder: Path, answer: Answer) -> None:
+    for path in ("vocab.txt", "text/part-00003-of-00500"):
+        (folder / path).unlink()
+        (folder / path).symlink_to("gone")
+    (folder / "results4").symlink_to("unmounted")
+    found = answer("data", "verify", folder, code=1)
+    assert found["missing"] == []
+    targets = [line.partition(": is a link to ")[2].partition(",")[0] for line in found["wrong"]]
+    assert targets == [str(folder / "gone"), str(folder / "text" / "gone"), str(folder / "unmounted")]
+
+
 def test_a_path_that_isn_t_a_folder_is_one_line_and_exit_code_2(folder: Path, printed: Printed) -> None:
     for path in (folder / "none", folder / "vocab.txt"):
         assert printed("data", "verify", path, code=2).count("\n") == 1

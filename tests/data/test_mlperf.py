@@ -54,6 +54,23 @@ def test_every_file_gives_the_reference_s_samples_in_its_order(
     assert made(tmp_path / "out", files, vocab, recipe, workers) == (manifest, True)
 
 
+def test_a_text_of_one_article_is_warned_of(
+    tmp_path: Path, vocab: Path, files: tuple[Path, ...], capsys: Captured
+) -> None:
+    text = tmp_path / "one"
+    text.write_text("the model words\na the text\n")
+    made(tmp_path / "out", [text, files[0]], vocab, MlperfRecipe(dupe_factor=1))
+    (warning,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning")]
+    assert str(text) in warning
+
+
+def test_a_text_that_is_given_twice_is_refused(tmp_path: Path, vocab: Path, files: tuple[Path, ...]) -> None:
+    copy = tmp_path / "copy"
+    copy.write_bytes(files[1].read_bytes())
+    with pytest.raises(DataError, match=f"{copy}: found the content of {files[1]} again"):
+        made(tmp_path / "out", [*files, copy], vocab, MlperfRecipe(dupe_factor=1))
+
+
 def test_evaluation_samples_are_every_nth(tmp_path: Path, files: tuple[Path, ...], vocab: Path) -> None:
     whole = [sample for path in files for sample in expected(path, vocab, MlperfRecipe(dupe_factor=2))]
     recipe = MlperfRecipe(dupe_factor=2, select_eval=7)

@@ -23,6 +23,12 @@ def samples(options: SampleOptions = OPTIONS, seed: int = 7) -> list[Sample]:
     return samples_of(Columns.joined(list(create_samples(documents(), IDS, options, seed))))
 
 
+def test_a_random_word_is_an_entry_even_if_blank_lines_of_a_vocabulary_share_the_last_one_s_id() -> None:
+    ids = {**dict(list(IDS.items())[:4]), "": 10, **{str(number): number for number in range(5, 50) if number != 10}}
+    found = samples_of(Columns.joined(list(create_samples(documents(), ids, OPTIONS, 7))))
+    assert found == plain_samples(documents(), ids, OPTIONS, 7)
+
+
 def test_a_single_document_is_enough() -> None:
     (block,) = create_samples([[[7, 8], [9]]], IDS, OPTIONS, 7)
     assert len(block) >= 3

@@ -118,7 +118,7 @@ def _from_published(arguments: argparse.Namespace, progress: "Progress") -> Made
     vocabulary = Vocabulary.read(arguments.vocab) if arguments.vocab else None
     conversion = Conversion(
         format=file_format,
-        files=input_files(arguments.from_hdf5 or arguments.from_tfrecord, file_format),
+        files=input_files(arguments.from_hdf5 or arguments.from_tfrecord, file_format, progress),
         split=arguments.split or "train",
         vocab_size=len(vocabulary) if vocabulary else arguments.vocab_size,
         shard_samples=arguments.shard_samples or _SHARD_SAMPLES,

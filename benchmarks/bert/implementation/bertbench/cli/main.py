@@ -3,8 +3,10 @@
 import argparse
 import os
 import re
+import resource
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import groupby
 from typing import NoReturn
@@ -47,6 +49,7 @@ def _main(arguments: Sequence[str] | None) -> int:
     try:
         if arguments is None:
             children.begin()
+            _raise_open_files()
         return _run(words)
     except _UsageError as mistake:
         mistake.print(words)
@@ -62,6 +65,13 @@ def _main(arguments: Sequence[str] | None) -> int:
         if _asks_for_json(words):
             print(error_json(_name_of(words), str(explained), explained.exit_code))
         return explained.exit_code
+
+
+def _raise_open_files() -> None:
+    """Let this process and its ranks open as many files as this user may: gloo opens a socket to every other rank."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):  # macOS states a limit that it refuses
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _asks_for_json(words: Sequence[str]) -> bool:

@@ -3,6 +3,7 @@
 import codecs
 from collections.abc import Mapping
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from bertbench.common.errors import BertbenchError
 from bertbench.common.system_faults import unreadable
 
 JsonObject = dict[str, Any]
+_SHOWN = 80
+"""Letters of a value that a difference shows."""
 
 
 def read_object(path: Path, error: type[BertbenchError], remedy: str) -> JsonObject:
@@ -41,10 +44,19 @@ def differences_by_name(then: Mapping[str, Any], now: Mapping[str, Any]) -> dict
     before = _flat(then)
     after = _flat(now)
     return {
-        name: f"{name}: was {before.get(name)!r:.80}, is {after.get(name)!r:.80}"
+        name: _difference(name, before.get(name), after.get(name))
         for name in sorted(before.keys() | after.keys())
         if before.get(name) != after.get(name)
     }
+
+
+def _difference(name: str, before: Any, after: Any) -> str:
+    """Return the line of a difference; long lists that begin alike are shown from their first difference."""
+    if isinstance(before, list) and isinstance(after, list) and repr(before)[:_SHOWN] == repr(after)[:_SHOWN]:
+        alike = len(list(takewhile(lambda pair: pair[0] == pair[1], zip(before, after, strict=False))))
+        before = before[alike:]
+        after = after[alike:]
+    return f"{name}: was {repr(before)[:_SHOWN]}, is {repr(after)[:_SHOWN]}"
 
 
 def _flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """`bertbench data verify`: compare a download of MLCommons' BERT files with the published names, sizes and MD5 sums.
 
 Only the files that a run needs are listed. The sums of 494 of the 500 text parts aren't published; the downloader
-writes them into a list beside the text. Other files in the folder are neither read nor reported.
+writes them into a list beside the text. Other files in the folder are neither read nor reported, except links to
+nothing.
 Sources: mlcommons/training, retired_benchmarks/bert, README.md (text) and dataset.md (other files).
 """
 
@@ -13,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from bertbench.common.errors import DataError, system_reason
+from bertbench.common.errors import DataError
 from bertbench.common.progress import Progress
-from bertbench.common.system_faults import remedy, unreadable
+from bertbench.common.system_faults import unreadable
 from compliance.read.record import printable
 
 TEXT_LIST = "bert-preprocessed-wikipedia-dataset.md5"
@@ -70,6 +71,7 @@ def check_download(folder: Path, progress: Progress) -> DownloadCheck:
     """
     paths_by_name = _paths_by_name(folder)
     sums = _listed_sums(paths_by_name.get(TEXT_LIST, []))
+    names = {published.name for published in PUBLISHED_FILES}
     check = DownloadCheck()
     for number, published in enumerate(PUBLISHED_FILES):
         progress.update(number, len(PUBLISHED_FILES), f"{number} of {len(PUBLISHED_FILES)} files: {published.name}")
@@ -81,14 +83,18 @@ def check_download(folder: Path, progress: Progress) -> DownloadCheck:
         elif None in faults:
             check.right.append(printable(str(paths[faults.index(None)])))
         else:
-            check.wrong.append(printable(f"{paths[0]}: {faults[0]}"))
+            check.wrong.append(printable(str(faults[0])))
+    for name, paths in paths_by_name.items():  # a link may stand for a whole folder of the download
+        if name not in names and not name.startswith("."):
+            faults = [_fault(path, PublishedFile(name)) for path in paths if _is_broken(path)]
+            check.wrong += [printable(str(fault)) for fault in faults]
     return check
 
 
 def _paths_by_name(folder: Path) -> dict[str, list[Path]]:
     """Return the paths of all files in a folder and its subfolders, in order; links to folders aren't followed.
 
-    Pipes, sockets and devices are left out. Raises DataError if a folder can't be listed.
+    Links to nothing are included; pipes, sockets and devices aren't. Raises DataError if a folder can't be listed.
     """
 
     def refuse(error: OSError) -> None:
@@ -99,7 +105,7 @@ def _paths_by_name(folder: Path) -> dict[str, list[Path]]:
         folders.sort()
         for name in names:
             path = Path(where) / name
-            if path.is_file():
+            if path.is_file() or _is_broken(path):
                 paths.setdefault(name, []).append(path)
     return paths
 
@@ -117,18 +123,22 @@ def _listed_sums(lists: Sequence[Path]) -> dict[str, str]:
     return sums
 
 
+def _is_broken(path: Path) -> bool:
+    return path.is_symlink() and not path.exists()
+
+
 def _fault(path: Path, expected: PublishedFile) -> str | None:
     """Return what is wrong with a file, and what to do; None if its size and its MD5 are the expected ones."""
-    if expected.md5 is None:
-        return f"found no MD5 to compare with, expected one in {TEXT_LIST}; copy that list into the folder"
     try:
         size = path.stat().st_size
+        if expected.md5 is None:
+            return f"{path}: found no MD5 to compare with, expected one in {TEXT_LIST}; copy that list into the folder"
         if expected.bytes not in (None, size):
-            return f"found {size:,} bytes, expected {expected.bytes:,}; {_AGAIN}"
+            return f"{path}: found {size:,} bytes, expected {expected.bytes:,}; {_AGAIN}"
         with path.open("rb") as file:
             md5 = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
     except OSError as error:
-        return f"cannot be read ({system_reason(error)}); {remedy(error) or 'make it readable'}"
+        return unreadable(path, error, "make it readable")
     if md5 != expected.md5:
-        return f"found MD5 {md5}, expected {expected.md5}; {_AGAIN}"
+        return f"{path}: found MD5 {md5}, expected {expected.md5}; {_AGAIN}"
     return None

@@ -16,13 +16,14 @@ import torch
 from torch import distributed
 
 import compliance
-from bertbench.common.errors import RunError
+from bertbench.common.errors import BertbenchError, RunError
 from bertbench.common.paths import PACKAGE, data_folder, runs_folder, weights_file
 from bertbench.common.phase_clock import wait_for_device
 from bertbench.common.system_faults import unreadable, unwritable
 from bertbench.config import System
 from bertbench.data.store.manifest import MANIFEST_NAME
 from bertbench.distributed.world import World
+from bertbench.loading.inputs import open_data
 from bertbench.machine.describe import hardware_differences
 from bertbench.machine.gpu_support import check_gpus
 from bertbench.machine.gpus import gpus_and_problems
@@ -32,7 +33,8 @@ _CODE_FOLDERS = (PACKAGE, Path(compliance.__file__).parent)
 _SHOWN_DIGITS = 10
 """Number of digits of a SHA-256 digest that are shown."""
 _GB = 1e9
-
+_UNREADABLE = "none"
+"""The fact of a file that can't be read."""
 _REDUCED_BYTES = {"cuda": 512 << 20, "cpu": 8 << 20}
 _BYTES_PER_ELEMENT = 4
 _REPEATS = 5
@@ -90,10 +92,18 @@ def _describe_code(system: System) -> str:
 
 
 def _describe_data(system: System, problems: list[str]) -> str:
-    """Return the digests of the manifests and the size of the checkpoint; add what can't be read to `problems`."""
+    """Return the digests of the manifests and the size of the checkpoint.
+
+    Add what can't be read, or couldn't be trained on, to `problems`.
+    """
     folders = dict.fromkeys((system.data.path, system.data.eval_path or system.data.path))  # each once
     manifests = [data_folder(folder) / MANIFEST_NAME for folder in folders]
     facts = [_fact_of_file(path, _digest_of_file, problems) for path in manifests]
+    if _UNREADABLE not in facts:
+        try:
+            open_data(system)
+        except BertbenchError as error:
+            problems.append(str(error))
     if system.model.checkpoint is not None:
         facts.append(_fact_of_file(weights_file(system.model.checkpoint), _size_of_file, problems))
     return " ".join(facts)
@@ -112,7 +122,7 @@ def _fact_of_file(path: Path, fact: Callable[[Path], str], problems: list[str]) 
         return fact(path)
     except OSError as error:
         problems.append(unreadable(path, error, "prepare the data and import the checkpoint, or set DATADIR"))
-        return "none"
+        return _UNREADABLE
 
 
 def _free_disk_bytes(problems: list[str]) -> int:

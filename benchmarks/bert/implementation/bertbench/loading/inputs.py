@@ -11,6 +11,7 @@ from bertbench.config import System
 from bertbench.config.closed import EVALUATION_SAMPLES, MAX_PREDICTIONS
 from bertbench.data.store.dataset import Dataset
 from bertbench.data.store.manifest import Manifest, SplitName
+from bertbench.data.store.mapped_file import most_mapped_files
 
 
 def open_data(system: System) -> tuple[Dataset, Dataset]:
@@ -28,7 +29,19 @@ def open_data(system: System) -> tuple[Dataset, Dataset]:
         )
     if system.hardware.division == "closed":
         _require_closed_data(training, evaluation)
+    _require_mappable(training, evaluation)
     return training, evaluation
+
+
+def _require_mappable(training: Dataset, evaluation: Dataset) -> None:
+    """Raise DataError if a rank, which maps every shard that it reads, couldn't map them all on this machine."""
+    shards = len(training.split.shards) + len(evaluation.split.shards)
+    most = most_mapped_files()
+    if most is not None and shards > most:
+        raise DataError(
+            f"{training.folder}: found {shards:,} shards, evaluation included, but a rank can map only {most:,} here "
+            "(vm.max_map_count); write fewer with `bertbench data shuffle --shards`, or raise vm.max_map_count"
+        )
 
 
 def _require_closed_data(training: Dataset, evaluation: Dataset) -> None:

@@ -15,13 +15,14 @@ import numpy as np
 
 from bertbench.common.errors import DataError
 from bertbench.common.progress import Progress
+from bertbench.common.system_faults import exists, unreadable
 from bertbench.data.formats.hdf5_layouts import read_hdf5
 from bertbench.data.formats.rows import Block
 from bertbench.data.formats.tfrecord import read_tfrecord
 from bertbench.data.store.columns import SAMPLE_FIELDS, Columns
 from bertbench.data.store.dataset import MappedShard
 from bertbench.data.store.manifest import Manifest, ShardFile, SplitName, Tokenizer
-from bertbench.data.store.parts import InputFile, made_of, sources_of
+from bertbench.data.store.parts import InputFile, made_of, recorded, sources_of
 from bertbench.data.store.shards import finish_split
 from bertbench.data.text.prepare import best_guess
 from bertbench.data.text.vocabulary import Vocabulary, tokenizer_of
@@ -29,6 +30,8 @@ from bertbench.data.text.vocabulary import Vocabulary, tokenizer_of
 Format = Literal["hdf5", "tfrecord"]
 _READERS: dict[Format, Callable[[Path], Iterator[Block]]] = {"hdf5": read_hdf5, "tfrecord": read_tfrecord}
 _HDF5_NAMES = (".hdf5", ".h5")
+_SHOWN = 5
+"""Names of unread files that a message shows."""
 _MOST_ENTRIES = 1 << 15  # ids are 16-bit signed integers
 
 
@@ -45,27 +48,55 @@ class Conversion:
     """The vocabulary of the ids, if given; only its size is needed."""
 
 
-def input_files(paths: Sequence[Path], file_format: Format) -> tuple[Path, ...]:
+def input_files(paths: Sequence[Path], file_format: Format, progress: Progress) -> tuple[Path, ...]:
     """Return the files at `paths`, in order; a folder stands for its HDF5 files or, for TFRecords, all its files.
 
-    A folder's files are sorted by name.
-
-    Hidden files are ignored. Raises DataError for a folder without such files.
+    A folder's files are sorted by name. A line names what isn't read of a folder, except hidden files. Raises DataError
+    for a folder without such files, or with a link to nothing.
     """
     files: list[Path] = []
+    unread: list[Path] = []
     for path in paths:
         if not path.is_dir():
             files.append(path)
             continue
-        inside = [file for file in sorted(path.iterdir()) if file.is_file() and not file.name.startswith(".")]
-        if file_format == "hdf5":
-            inside = [file for file in inside if file.suffix in _HDF5_NAMES]
+        entries = _entries(path)
+        inside = [entry for entry in entries if _is_input(entry, file_format)]
+        others = [entry for entry in entries if not _is_input(entry, file_format)]
         if not inside:
             raise DataError(
-                f"{path}: found no {file_format} files in this folder; give a folder of {file_format} files"
+                f"{path}: found no {file_format} files in this folder{_listed(others)}; give a folder of {file_format} "
+                "files"
             )
         files += inside
+        unread += others
+    if unread:
+        kind = f"files named {' or '.join(f'*{name}' for name in _HDF5_NAMES)}" if file_format == "hdf5" else "files"
+        progress.message(f"warning: not read{_listed(unread)}; of a folder, only its own {kind} are read")
     return tuple(files)
+
+
+def _entries(folder: Path) -> list[Path]:
+    """Return what is in a folder, sorted, without hidden names. Raises DataError for a link to nothing."""
+    try:
+        entries = [entry for entry in sorted(folder.iterdir()) if not entry.name.startswith(".")]
+    except OSError as error:
+        raise DataError(unreadable(folder, error, "give the samples' folder")) from error
+    for entry in entries:
+        exists(entry, DataError)
+    return entries
+
+
+def _is_input(entry: Path, file_format: Format) -> bool:
+    return entry.is_file() and (file_format == "tfrecord" or entry.suffix in _HDF5_NAMES)
+
+
+def _listed(entries: Sequence[Path]) -> str:
+    """Return the names of entries for a message, the first few of many."""
+    if not entries:
+        return ""
+    names = ", ".join(str(entry) for entry in entries[:_SHOWN])
+    return f": {names}" + (f" and {len(entries) - _SHOWN:,} more" if len(entries) > _SHOWN else "")
 
 
 def convert_samples(out: Path, conversion: Conversion, progress: Progress) -> tuple[Manifest, bool]:
@@ -79,17 +110,9 @@ def convert_samples(out: Path, conversion: Conversion, progress: Progress) -> tu
             "16 bits; give another --vocab-size"
         )
     sources = sources_of(conversion.files, progress)
-    by_content: dict[str, InputFile] = {}
-    for source in sources:
-        twin = by_content.setdefault(source.sha256, source)
-        if twin is not source:
-            raise DataError(
-                f"{source.path}: found the content of {twin.path} again, expected each file once; leave one of them out"
-            )
-    files = [[source.path.name, source.sha256] for source in sources]
     request: dict[str, Any] = {
         "recipe": {"converted": True, "vocab_size": conversion.vocab_size, "shard_samples": conversion.shard_samples},
-        "source": {conversion.split: {"format": conversion.format, "files": files}},
+        "source": {conversion.split: {"format": conversion.format, "files": recorded(sources)}},
     }
     if conversion.vocabulary is not None:
         request["vocab_sha256"] = conversion.vocabulary.sha256

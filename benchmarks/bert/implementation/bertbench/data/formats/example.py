@@ -57,11 +57,12 @@ def integers(chunks: Sequence[bytes]) -> Rows:
 
 
 def _feature(record: bytes, start: int, end: int) -> tuple[str, bytes]:
-    kind, values = _KINDS[1], b""
+    kind = _KINDS[1]
+    values = []
     for number, _, list_start, list_end in field_spans(record, start, end):
         kind = _KINDS.get(number, _KINDS[1])
         for _, wire, at, until in field_spans(record, list_start, list_end):
             if kind == "integers" and wire not in (BYTES, VARINT):
                 raise ValueError(f"wire type {wire} in a list of {kind}")
-            values += record[at:until]
-    return kind, values
+            values.append(record[at:until])
+    return kind, b"".join(values)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from bertbench.common.errors import DataError
 from bertbench.data.formats.rows import Block, FilePlace, Rows
 from bertbench.data.store.columns import Columns, Flags, offsets, places_of_spans
 
@@ -27,9 +28,14 @@ def unpadded(fields: RowsByField, place: FilePlace) -> Block:
     pairs = fields["next_sentence_labels"]
     _require_equal_counts(place, fields, "input_ids", "segment_ids")
     _require_equal_counts(place, fields, "masked_lm_positions", "masked_lm_ids")
-    place.refuse(
-        pairs.counts != 1, lambda row: f"{pairs.counts[row]:,} next_sentence_labels, expected 1 for a single sample"
-    )
+    if (pairs.counts > 1).any():
+        row = int(np.argmax(pairs.counts > 1))
+        raise DataError(
+            f"{place.path}: {place.unit} {place.first + row}: found {pairs.counts[row]:,} next_sentence_labels but no "
+            "packed_input_len: the packed layout of another vendor, which isn't read (docs/formats.md); unpack its "
+            "samples with that vendor's tools, or make the samples from MLPerf's text"
+        )
+    place.refuse(pairs.counts < 1, lambda row: "no next_sentence_labels, expected 1 for a single sample")
     is_token = np.ones(len(tokens.values), np.bool_)
     if "input_mask" in fields:
         _require_equal_counts(place, fields, "input_ids", "input_mask")
@@ -60,7 +66,6 @@ def unpadded(fields: RowsByField, place: FilePlace) -> Block:
 def unpacked(fields: RowsByField, place: FilePlace) -> Block:
     """Return the samples of packed rows, in order. Raises DataError for the first row whose lengths don't add up."""
     lengths = fields["packed_input_len"]
-    masked = fields["packed_masked_lm_len"]
     positions = fields["masked_lm_positions"]
     place.refuse(
         (lengths.counts < 1) | (lengths.counts > MAX_PACKED),
@@ -74,7 +79,7 @@ def unpacked(fields: RowsByField, place: FilePlace) -> Block:
     _require_parts(place, fields, "packed_masked_lm_len", "masked_lm_ids")
     owners = lengths.owners()
     lengths_N = lengths.values.astype(np.int64)
-    masked_N = masked.values.astype(np.int64)
+    masked_N = fields["packed_masked_lm_len"].values.astype(np.int64)
     before_N = np.cumsum(lengths_N) - lengths_N  # tokens of the block before each sample
     row_starts = offsets(fields["input_ids"].counts)[owners]
     columns = Columns(
@@ -82,7 +87,8 @@ def unpacked(fields: RowsByField, place: FilePlace) -> Block:
         masked=masked_N,
         input_ids=fields["input_ids"].values,
         segment_ids=fields["segment_ids"].values,
-        masked_lm_positions=positions.values - np.repeat(before_N - row_starts, masked_N),
+        # unsigned positions would become floats, or wrap round, before the check of their values
+        masked_lm_positions=positions.values.astype(np.int64) - np.repeat(before_N - row_starts, masked_N),
         masked_lm_ids=fields["masked_lm_ids"].values,
         next_sentence_labels=fields["next_sentence_labels"].values,
     )
@@ -118,6 +124,8 @@ def _require_parts(place: FilePlace, fields: RowsByField, name: str, other_name:
     counts = fields[other_name].counts
     sums = lengths.sums()
     place.refuse(lengths.any_where(lengths.values < 1), lambda row: f"a {name} below 1, expected at least 1")
+    longer_T = lengths.values > np.repeat(counts, lengths.counts)  # their sum could wrap round
+    place.refuse(lengths.any_where(longer_T), lambda row: f"a {name} above {counts[row]:,}, its row's {other_name}")
     place.refuse(
         counts != sums,
         lambda row: f"{counts[row]:,} {other_name}, expected {sums[row]:,}, the sum of its packed lengths",

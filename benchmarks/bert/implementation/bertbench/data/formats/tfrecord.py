@@ -22,6 +22,7 @@ from bertbench.data.formats.rows import BLOCK_ROWS, Block, FilePlace
 from bertbench.data.formats.samples import unpadded
 
 _GZIP_MAGIC = b"\x1f\x8b\x08"  # a plain record that began so would have over 559,000 bytes (0x...088b1f)
+_LONGEST_RECORD = 1 << 18  # bytes; a sample of 512 tokens has about 4,000, so a block of records takes at most 0.5 GiB
 # all of MLPerf's features except masked_lm_weights, which only repeats which positions are padding
 _INTEGERS = (
     "input_ids", "segment_ids", "masked_lm_positions", "masked_lm_ids", "next_sentence_labels", "input_mask",
@@ -53,6 +54,8 @@ def read_records(path: Path) -> Iterator[bytes]:
                 header = _read(stream, 12, place)
                 length, length_crc = struct.unpack("<QI", header)
                 _require_crc(place, "its length", header[:8], length_crc)
+                if length > _LONGEST_RECORD:
+                    raise place.error(0, f"a record of {length:,} bytes, expected at most {_LONGEST_RECORD:,}")
                 record = _read(stream, length, place)
                 (record_crc,) = struct.unpack("<I", _read(stream, 4, place))
                 _require_crc(place, "its bytes", record, record_crc)

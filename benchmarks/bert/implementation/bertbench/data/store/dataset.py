@@ -28,6 +28,7 @@ from bertbench.data.store.columns import (
 )
 from bertbench.data.store.hdf5 import open_hdf5
 from bertbench.data.store.manifest import Manifest, ShardFile, Split, SplitName
+from bertbench.data.store.mapped_file import mapped_bytes
 
 BLOCK_SAMPLES = 4096
 _AGAIN = "prepare the data again"
@@ -46,7 +47,7 @@ class ShardBytes(NamedTuple):
 
 
 class MappedShard:
-    """One shard's arrays, mapped from the file and read when used.
+    """One shard's arrays, mapped from the file and read when used; the file isn't kept open.
 
     Raises DataError if the file can't be read or mapped, a field is missing, or its type or size doesn't match the
     shard's offsets.
@@ -54,8 +55,9 @@ class MappedShard:
 
     def __init__(self, path: Path, samples: int) -> None:
         with open_hdf5(path, _AGAIN) as file:
-            self.offsets = _map(path, file, "offsets", samples + 1)
-            self.masked_offsets = _map(path, file, "masked_offsets", samples + 1)
+            content = _mapped(path)
+            self.offsets = _field(path, file, content, "offsets", samples + 1)
+            self.masked_offsets = _field(path, file, content, "masked_offsets", samples + 1)
             tokens = int(self.offsets[-1])
             masked = int(self.masked_offsets[-1])
             sizes = {
@@ -65,7 +67,7 @@ class MappedShard:
                 "masked_lm_ids": masked,
                 "next_sentence_labels": samples,
             }
-            self.fields = {name: _map(path, file, name, sizes[name]) for name in SAMPLE_FIELDS}
+            self.fields = {name: _field(path, file, content, name, sizes[name]) for name in SAMPLE_FIELDS}
         fields_as_bytes = {name: field.view(np.uint8).data for name, field in self.fields.items()}
         self.bytes = ShardBytes(self.offsets.data, self.masked_offsets.data, **fields_as_bytes)
 
@@ -162,7 +164,15 @@ def _check_size(path: Path, shard: ShardFile) -> None:
         )
 
 
-def _map(path: Path, file: h5py.File, name: str, length: int) -> Array:
+def _mapped(path: Path) -> Array:
+    try:
+        return mapped_bytes(path)
+    except OSError as error:
+        raise DataError(unreadable(path, error, _AGAIN)) from error
+
+
+def _field(path: Path, file: h5py.File, content: Array, name: str, length: int) -> Array:
+    """Return the values of a field as a part of the file's mapped content."""
     dtype = SHARD_FIELDS[name]
     field = file.get(name)
     expected = f"expected {dtype} of shape ({length},) in one piece; prepare the data again"
@@ -170,12 +180,10 @@ def _map(path: Path, file: h5py.File, name: str, length: int) -> Array:
         raise DataError(f"{path}: {name}: found nothing of that name, {expected}")
     if field.dtype != dtype or field.shape != (length,) or field.chunks:
         raise DataError(f"{path}: {name}: found {field.dtype} of shape {field.shape}, {expected}")
-    offset = field.id.get_offset()
-    try:
-        mapped: Array = np.memmap(path, dtype, mode="r", offset=offset, shape=(length,))
-    except OSError as error:
-        raise DataError(unreadable(path, error, _AGAIN)) from error
-    return np.asarray(mapped)  # the same memory without memmap's cost on every slice
+    start = field.id.get_offset()
+    if start is None or start + length * dtype.itemsize > len(content):
+        raise DataError(f"{path}: {name}: found values that aren't in the file, {expected}")
+    return np.frombuffer(content, dtype, length, start)
 
 
 def shard_blocks(dataset: Dataset, number: int) -> Iterator[Columns]:

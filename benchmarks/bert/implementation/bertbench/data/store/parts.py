@@ -25,6 +25,7 @@ from bertbench.data.store.manifest import Manifest, ShardFile, SplitName, existi
 from bertbench.data.store.shards import not_made, regrouped, source_sha256, write_shard
 
 _ASKED = "request.json"
+_SCRATCH = "scratch"
 
 
 class InputFile(NamedTuple):
@@ -37,6 +38,10 @@ class InputFile(NamedTuple):
     def finished(self, work: Path) -> Path:
         """Return the file that lists this file's shards; it exists once they are written from this content."""
         return work / f"part_{self.number:05d}_{self.sha256[:16]}.json"
+
+    def is_finished(self, work: Path, split: SplitName) -> bool:
+        """Return whether an earlier command wrote this file's shards, and they are still there."""
+        return self.finished(work).exists() and all((work / split / shard.name).exists() for shard in self.shards(work))
 
     def shards(self, work: Path) -> list[ShardFile]:
         """Return the written shards."""
@@ -57,12 +62,22 @@ Assemble = Callable[[Path, list[ShardFile]], Manifest]
 
 
 def sources_of(paths: Sequence[Path], progress: Progress) -> list[InputFile]:
-    """Return the files with their checksums. Raises DataError if one can't be read."""
-    sources = []
+    """Return the files with their checksums. Raises DataError if one can't be read, or has the content of another."""
+    by_content: dict[str, InputFile] = {}
     for number, path in enumerate(paths):
-        sources.append(InputFile(number, path, source_sha256(path)))
+        source = InputFile(number, path, source_sha256(path))
+        twin = by_content.setdefault(source.sha256, source)
+        if twin is not source:
+            raise DataError(
+                f"{path}: found the content of {twin.path} again, expected each file once; leave one of them out"
+            )
         progress.update(number + 1, len(paths), f"checksums: {number + 1} of {len(paths)} files")
-    return sources
+    return list(by_content.values())
+
+
+def recorded(sources: Iterable[InputFile]) -> list[list[str]]:
+    """Return what a dataset's manifest records of its files: name and checksum of each, in the order of reading."""
+    return [[source.path.name, source.sha256] for source in sources]
 
 
 def made_of(
@@ -78,19 +93,31 @@ def made_of(
     if exists(out, DataError):
         return existing(out, request), True
     work = out.with_name(f".{out.name}.unfinished")
-    asked = json.dumps({name: content for name, content in request.items() if name != "source"})
+    asked = json.dumps({"split": split, **{name: content for name, content in request.items() if name != "source"}})
     try:
         _make_parts(work, split, sources, asked, make, workers, progress)
-        manifest = assemble(work, [shard for source in sources for shard in source.shards(work)])
+        shards = [shard for source in sources for shard in source.shards(work)]
+        _remove_others(work, split, shards)
+        manifest = assemble(work, shards)
+        manifest.write(work)
         for path in (work / _ASKED, *work.glob("part_*.json")):  # only a restart needs them
             path.unlink()
-        manifest.write(work)
         work.replace(out)
     except OSError as error:
-        raise DataError(
-            f"{not_made(out, error)}; finished files are kept: run the same command again to resume"
-        ) from error
+        resumes = any(work.glob("part_*.json"))
+        kept = "finished files are kept: run the same command again to resume" if resumes else "nothing was kept"
+        raise DataError(f"{not_made(out, error)}; {kept}") from error
     return manifest, False
+
+
+def _remove_others(work: Path, split: SplitName, shards: list[ShardFile]) -> None:
+    """Remove what earlier commands left: shards of files that this one leaves out, and unfinished shards."""
+    names = {shard.name for shard in shards}
+    for path in (work / split).iterdir():
+        if path.name not in names:
+            path.unlink()
+    for folder in work.glob(f".{_SCRATCH}.*"):
+        shutil.rmtree(folder)
 
 
 def _make_parts(
@@ -100,26 +127,37 @@ def _make_parts(
     request = work / _ASKED
     if not request.exists() or request.read_text() != asked:
         shutil.rmtree(work, ignore_errors=True)
-    missing = [source for source in sources if not source.finished(work).exists()]
+    missing = [source for source in sources if not source.is_finished(work, split)]
     if len(missing) < len(sources):
         progress.message(f"{len(sources) - len(missing)} of {len(sources)} files were already finished")
     work.parent.mkdir(parents=True, exist_ok=True)
+    (work / split).mkdir(parents=True, exist_ok=True)
+    try:
+        request.write_text(asked)
+        with scratch_folder(work / _SCRATCH) as scratch:
+            _write_parts(work, split, scratch, missing, make, workers, progress)
+    finally:
+        if not any(work.glob("part_*.json")):
+            shutil.rmtree(work, ignore_errors=True)
+
+
+def _write_parts(
+    work: Path, split: SplitName, scratch: Path, missing: list[InputFile], make: Make, workers: int, progress: Progress
+) -> None:
+    """Make each part in `scratch`, and move it to `work` when it is complete."""
+    if min(workers, len(missing)) > 1:
+        made = _in_workers(scratch, missing, make, min(workers, len(missing)))
+    else:
+        made = ((source, make(scratch, source)) for source in missing)
     samples = 0
-    with scratch_folder(work) as scratch:
-        if min(workers, len(missing)) > 1:
-            made = _in_workers(scratch, missing, make, min(workers, len(missing)))
-        else:
-            made = ((source, make(scratch, source)) for source in missing)
-        for count, (source, shards) in enumerate(made, start=1):
-            (work / split).mkdir(parents=True, exist_ok=True)
-            request.write_text(asked)
-            for stale in (*work.glob(f"part_{source.number:05d}_*"), *work.glob(f"{split}/part_{source.number:05d}_*")):
-                stale.unlink()
-            for shard in shards:
-                (scratch / shard.name).replace(work / split / shard.name)
-            write_state(source.finished(work), [asdict(shard) for shard in shards])
-            samples += sum(shard.samples for shard in shards)
-            progress.update(count, len(missing), f"file {count} of {len(missing)}, {samples:,} samples")
+    for count, (source, shards) in enumerate(made, start=1):
+        for stale in (*work.glob(f"part_{source.number:05d}_*"), *work.glob(f"{split}/part_{source.number:05d}_*")):
+            stale.unlink()
+        for shard in shards:
+            (scratch / shard.name).replace(work / split / shard.name)
+        write_state(source.finished(work), [asdict(shard) for shard in shards])
+        samples += sum(shard.samples for shard in shards)
+        progress.update(count, len(missing), f"file {count} of {len(missing)}, {samples:,} samples")
 
 
 def _in_workers(

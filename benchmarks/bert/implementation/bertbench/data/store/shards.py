@@ -12,7 +12,7 @@ import numpy as np
 
 from bertbench.common.atomic import new_folder
 from bertbench.common.errors import DataError
-from bertbench.common.system_faults import unreadable, unwritable
+from bertbench.common.system_faults import exists, unreadable, unwritable
 from bertbench.data.store.columns import INDEX_NAME, SHARD_FIELDS, Columns, offsets, pack
 from bertbench.data.store.dataset import MappedShard
 from bertbench.data.store.hdf5 import create_hdf5
@@ -71,13 +71,16 @@ def write_shard(path: Path, samples: Columns) -> ShardFile:
 def regrouped(blocks: Iterable[Columns], size: int) -> Iterator[Columns]:
     """Yield the same samples in blocks of `size`; the last one may be smaller."""
     waiting: list[Columns] = []
+    samples = 0
     for block in blocks:
         waiting.append(block)
-        if sum(map(len, waiting)) >= size:
+        samples += len(block)
+        if samples >= size:
             *full, rest = Columns.joined(waiting).split(size)
             yield from full
             waiting = [rest]
-    if sum(map(len, waiting)):
+            samples = len(rest)
+    if samples:
         yield from Columns.joined(waiting).split(size)
 
 
@@ -108,8 +111,13 @@ def not_made(out: Path, error: OSError) -> str:
 
 
 def source_sha256(path: Path) -> str:
-    """Return the checksum of a user's file; raises DataError if it can't be read."""
+    """Return the checksum of a user's file; raises DataError if it can't be read, or not twice."""
     try:
+        if not (path.is_file() or path.is_dir()) and exists(path, DataError):
+            raise DataError(
+                f"{path}: found a pipe or a device, expected a file, because input is read twice: first for its "
+                "checksum; write it into a file"
+            )
         return file_sha256(path)
     except OSError as error:
         raise DataError(unreadable(path, error, "give a readable file")) from error

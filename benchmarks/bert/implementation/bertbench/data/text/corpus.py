@@ -34,8 +34,9 @@ _PROSE_WORDS = 5
 _ABBREVIATION = re.compile(
     r"(?:\b(?:e\.g|i\.e|etc|vs|cf|mr|mrs|dr|prof|st|no|fig|eq|approx|resp|jr|sr|inc|ltd|u\.s)|\b[a-z])\.$", re.I
 )
+_LONGEST_ABBREVIATION = len("approx.")
 _BOUNDARY = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[]*[A-Z0-9`])")
-_DOC_BLOCK = re.compile(r"^<doc\b[^>]*>[ \r]*\n((?:(?!</?doc\b).*\n)*)</doc>", re.MULTILINE)
+_DOC_BLOCK = re.compile(r"^<doc\b[^>\n]*>[ \r]*\n((?:(?!</?doc\b).*\n)*)</doc>", re.MULTILINE)
 
 
 def python_documentation() -> Iterator[Article]:
@@ -160,7 +161,9 @@ def split_sentences(paragraph: str) -> list[str]:
     sentences: list[str] = []
     start = 0
     for boundary in _BOUNDARY.finditer(text):
-        if _ABBREVIATION.search(text, start, boundary.start()):
+        # a search from the start of a long sentence at each of its full stops would take quadratic time
+        ending = max(start, boundary.start() - _LONGEST_ABBREVIATION)
+        if _ABBREVIATION.search(text, ending, boundary.start()):
             continue
         sentences.append(text[start : boundary.end()].strip())
         start = boundary.end()

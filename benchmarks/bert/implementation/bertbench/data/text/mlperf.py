@@ -18,10 +18,10 @@ from bertbench.common.progress import Progress
 from bertbench.data.store.columns import Columns
 from bertbench.data.store.dataset import MappedShard
 from bertbench.data.store.manifest import TOKENIZER_VERSION, Manifest, ShardFile
-from bertbench.data.store.parts import InputFile, made_of, sources_of
+from bertbench.data.store.parts import InputFile, made_of, recorded, sources_of
 from bertbench.data.store.shards import finish_split, write_split
 from bertbench.data.text.corpus import text_articles
-from bertbench.data.text.prepare import best_guess, tokenize
+from bertbench.data.text.prepare import best_guess, tokenize, warn_of_one_article
 from bertbench.data.text.sentence_pairs import SampleOptions, create_samples
 from bertbench.data.text.vocabulary import Vocabulary, tokenizer_of
 
@@ -59,23 +59,23 @@ def prepare_mlperf(
     texts = sources_of(files, progress)
     request: dict[str, Any] = {
         "recipe": {"name": "mlperf", **asdict(recipe)},
-        "source": {"text": [[text.path.name, text.sha256] for text in texts]},
+        "source": {"text": recorded(texts)},
         "vocab_sha256": vocabulary.sha256,
     }
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # each worker uses one core
-    make = partial(_make_part, vocab=vocab, recipe=recipe)
+    make = partial(_make_part, vocabulary=vocabulary, recipe=recipe)
     assemble = partial(_assemble, vocabulary, recipe, request)
     return made_of(out, "train", request, texts, make, assemble, workers, progress)
 
 
-def _make_part(folder: Path, text: InputFile, vocab: Path, recipe: MlperfRecipe) -> list[ShardFile]:
+def _make_part(folder: Path, text: InputFile, vocabulary: Vocabulary, recipe: MlperfRecipe) -> list[ShardFile]:
     """Run the generator once: write the samples of one file into `folder` as shards."""
-    vocabulary = Vocabulary.read(vocab)
     documents = tokenize(list(text_articles(text.path)), vocabulary)
     if not documents:
         raise DataError(
             f"{text.path}: holds no text; expected text with one sentence per line and a blank line between articles"
         )
+    warn_of_one_article(str(text.path), documents)
     samples = create_samples(documents, vocabulary.ids, recipe.options(), recipe.seed)
     return text.write(folder, samples, SHARD_SAMPLES)
 

@@ -3,6 +3,7 @@
 Everything is written to a temporary folder next to the target, which is renamed when it is complete.
 """
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain, islice
@@ -18,7 +19,8 @@ from bertbench.common.seeding import derive
 from bertbench.common.system_faults import exists
 from bertbench.data.store.columns import Array, Columns
 from bertbench.data.store.manifest import TOKENIZER_VERSION, Guess, Manifest, existing
-from bertbench.data.store.shards import source_sha256, unfinished, write_split
+from bertbench.data.store.parts import InputFile, recorded, sources_of
+from bertbench.data.store.shards import unfinished, write_split
 from bertbench.data.text import corpus
 from bertbench.data.text.sentence_pairs import Document, SampleOptions, create_samples
 from bertbench.data.text.vocabulary import Vocabulary, tokenizer_of
@@ -48,29 +50,27 @@ def prepare(
 
     Raises DataError if `out` holds another dataset, or the text is too small to hold documents out.
     """
-    files = [(kind, path) for kind, paths in texts.items() for path in paths]
-    source: dict[str, dict[str, str]] = {}
-    for kind, path in files:
-        source.setdefault(kind, {})[path.name] = source_sha256(path)
-    if not files:
-        source["python_documentation"] = corpus.documentation_versions()
-    request: dict[str, Any] = {"recipe": asdict(recipe), "source": source}
-    if vocab is not None:
-        request["vocab_sha256"] = Vocabulary.read(vocab).sha256
+    kinds = [kind for kind, paths in texts.items() for _ in paths]
+    files = sources_of([path for paths in texts.values() for path in paths], progress)
+    request: dict[str, Any] = {"recipe": asdict(recipe), "source": _source(kinds, files)}
+    vocabulary = None if vocab is None else Vocabulary.read(vocab)
+    if vocabulary is not None:
+        request["vocab_sha256"] = vocabulary.sha256
     if exists(out, DataError):
         return existing(out, request), True
     with unfinished(out) as folder:
         if files:
-            articles = [article for kind, path in files for article in _READERS[kind](path)]
+            readings = [_READERS[kind](file.path) for kind, file in zip(kinds, files, strict=True)]
+            articles = list(chain.from_iterable(readings))
         else:
             articles = list(corpus.python_documentation())
         progress.message(f"{len(articles):,} documents; making vocabulary and samples")
-        if vocab is None:
+        if vocabulary is None:
             vocabulary = Vocabulary.train(chain.from_iterable(articles), recipe.vocab_size)
-        else:
-            vocabulary = Vocabulary.read(vocab)
         documents = tokenize(articles, vocabulary)
         held_out, training = _hold_out(documents, recipe)
+        warn_of_one_article("the evaluation split", held_out)
+        warn_of_one_article("the training split", training)
         progress.message("making samples and writing shards")
         blocks = create_samples(held_out, vocabulary.ids, recipe.options, derive(recipe.seed, "eval"))
         evaluation = Columns.joined(list(blocks))
@@ -93,6 +93,27 @@ def prepare(
         vocabulary.write(folder)
         manifest.write(folder)
     return manifest, False
+
+
+def _source(kinds: Sequence[str], files: Sequence[InputFile]) -> dict[str, Any]:
+    """Return what the manifest records of the text: its files in order, or the versions of the documentation."""
+    if not files:
+        return {"python_documentation": corpus.documentation_versions()}
+    source: dict[str, Any] = {}
+    for kind in dict.fromkeys(kinds):
+        source[kind] = recorded(file for file_kind, file in zip(kinds, files, strict=True) if file_kind == kind)
+    return source
+
+
+def warn_of_one_article(where: str, documents: Sequence[Document]) -> None:
+    """Print a warning if sentence pairs of different articles, of which next-sentence labels tell, can't be made."""
+    if len(documents) == 1:
+        print(
+            f"warning: {where}: found one article, so sentences labelled as unrelated come from the same one; separate "
+            "articles by blank lines, or give more text",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def tokenize(articles: list[corpus.Article], vocabulary: Vocabulary) -> list[Document]:

@@ -9,6 +9,7 @@ from array import array
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from random import Random
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from bertbench.data.store.columns import SAMPLE_FIELDS, Columns
 
 Document = list[list[int]]
 Ids = Mapping[str, int]
-"""Every entry of the vocabulary, with its id."""
+"""Every entry of the vocabulary, with its id. Blank lines of a vocab.txt are one entry, as in the reference."""
 _BLOCK_SAMPLES = 4096
 _TYPE_CODES = {"lengths": "q", "masked": "q", **{name: dtype.char for name, dtype in SAMPLE_FIELDS.items()}}
 _Made = dict[str, "array[int]"]
@@ -37,14 +38,29 @@ class SampleOptions:
     short sequences if most sentences are as long as the model allows, as with a tiny model and vocabulary."""
 
 
+class _MaskIds(NamedTuple):
+    """The ids that a sample gets besides its text's."""
+
+    start: int
+    separator: int
+    mask: int
+    entries: list[int]
+    """A random word is one of these."""
+
+    @classmethod
+    def of(cls, ids: Ids) -> Self:
+        return cls(ids["[CLS]"], ids["[SEP]"], ids["[MASK]"], list(ids.values()))
+
+
 def create_samples(documents: list[Document], ids: Ids, options: SampleOptions, seed: int) -> Iterator[Columns]:
     """Yield all samples, shuffled, in blocks; shuffles `documents` in place first, as the reference does."""
     random = Random(seed)
     random.shuffle(documents)
+    mask_ids = _MaskIds.of(ids)
     made = {name: array(code) for name, code in _TYPE_CODES.items()}
     for _ in range(options.dupe_factor):
         for index in range(len(documents)):
-            _document_samples(documents, index, ids, options, random, made)
+            _document_samples(documents, index, mask_ids, options, random, made)
     samples = Columns(**{name: np.asarray(values) for name, values in made.items()})
     order = list(range(len(samples)))
     random.shuffle(order)  # the reference shuffles the samples themselves, with the same draws
@@ -53,7 +69,7 @@ def create_samples(documents: list[Document], ids: Ids, options: SampleOptions, 
 
 
 def _document_samples(
-    documents: list[Document], index: int, ids: Ids, options: SampleOptions, random: Random, made: _Made
+    documents: list[Document], index: int, ids: _MaskIds, options: SampleOptions, random: Random, made: _Made
 ) -> None:
     """Cut one document into chunks of about the target length and make a sample of each."""
     document = documents[index]
@@ -114,13 +130,13 @@ def _mask(
     first: list[int],
     second: list[int],
     unrelated: bool,
-    ids: Ids,
+    ids: _MaskIds,
     options: SampleOptions,
     random: Random,
     made: _Made,
 ) -> None:
     """Choose 15 % of the tokens for prediction: 80 % become [MASK], 10 % stay, 10 % become a random entry."""
-    tokens = [ids["[CLS]"], *first, ids["[SEP]"], *second, ids["[SEP]"]]
+    tokens = [ids.start, *first, ids.separator, *second, ids.separator]
     candidates = list(range(1, len(tokens) - 1))
     del candidates[len(first)]  # the [SEP] in the middle
     _shuffle(candidates, random.getrandbits)
@@ -130,9 +146,9 @@ def _mask(
     draw = random.random
     for place in chosen:
         if draw() < 0.8:
-            tokens[place] = ids["[MASK]"]
+            tokens[place] = ids.mask
         elif draw() >= 0.5:
-            tokens[place] = random.randint(0, len(ids) - 1)
+            tokens[place] = ids.entries[random.randint(0, len(ids.entries) - 1)]
     made["lengths"].append(len(tokens))
     made["masked"].append(len(chosen))
     made["input_ids"].extend(tokens)
