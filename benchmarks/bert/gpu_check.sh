@@ -11,7 +11,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 export PYTHONPATH="$PWD/benchmarks/bert/implementation:$PWD${PYTHONPATH:+:$PYTHONPATH}"
 python="${PYTHON:-python3}"
-carried=(pydantic mlperf_logging tokenizers argcomplete google_crc32c pynvml tqdm)
+carried=(pydantic mlperf_logging tokenizers argcomplete google_crc32c pynvml tqdm safetensors yaml)
 missing() { "$python" -c 'import importlib.util as u, sys; print(*(n for n in sys.argv[1:] if not u.find_spec(n)))' "$@"; }
 if compgen -G 'wheels/*.whl' >/dev/null && [[ -n $(missing "${carried[@]}") ]]; then
   export PYTHONPATH="$PYTHONPATH:$PWD/wheels/installed"
