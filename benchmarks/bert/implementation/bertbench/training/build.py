@@ -28,6 +28,7 @@ from bertbench.results.submission import log_submission, log_weights
 from bertbench.training.evaluator import Evaluator, LayoutEvaluator
 from bertbench.training.self_check import check_fast_paths
 from bertbench.training.trainer import Trainer
+from bertbench.training.verdicts import check_unless_known
 from bertbench.training.whole_trainer import WholeTrainer
 
 if TYPE_CHECKING:
@@ -133,7 +134,10 @@ def _choose_arithmetic(
     """Return the arithmetic of a resumed run, which continues bit for bit, or choose one and check its fast paths."""
     if resumption is not None and resumption.keeps_arithmetic(system):
         return choose_arithmetic(system, world, files.arithmetic if files else None)
-    return check_fast_paths(system, world, choose_arithmetic(system, world, None))
+    fastest = choose_arithmetic(system, world, None)
+    if world.device.type == "cpu":  # a check takes a second or two
+        return check_fast_paths(system, world, fastest)
+    return check_unless_known(system, world, fastest)
 
 
 def _log_start(log: MlperfLog, system: System, world: World, seed: int) -> None:
