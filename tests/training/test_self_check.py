@@ -266,7 +266,7 @@ def test_graphs_with_stale_masks_are_refused(tiny: Tiny) -> None:
 def check_stale(world: World, system: System) -> Arithmetic:
     """Check graphs of a trainer whose recordings are stale; all steps without dropout give the same loss."""
     # the check builds its trainer itself: only the trainer's own recorder can be stale
-    with as_on_a_gpu(), mock.patch.object(graph_trainer, "_recorder", lambda _: stale):
+    with as_on_a_gpu(), mock.patch.object(graph_trainer, "recorder", lambda _: stale):
         wanted = arithmetic(precision="bf16", compile="graphs")
         return check_fast_paths(system, world, wanted, lambda *_: {"loss": torch.ones(())})
 

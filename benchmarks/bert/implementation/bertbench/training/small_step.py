@@ -26,7 +26,7 @@ from bertbench.model.products import Shape
 from bertbench.training.whole_trainer import WholeTrainer
 
 if TYPE_CHECKING:
-    from bertbench.training.graph_trainer import Record
+    from bertbench.training.recording import Record
 
 _SEED = 5
 _LAYERS = 2
