@@ -68,7 +68,8 @@ setup: $(VENV)/.dev-ready ## install everything for development
 wheels: $(VENV)/.run-ready ## download the packages that a machine without a network lacks (CONTRIBUTING.md)
 	$(BIN)/python -m pip download --quiet --disable-pip-version-check --constraint constraints.txt --dest $@ --no-deps \
 	  --only-binary :all: --python-version $(WHEELS_FOR) --platform manylinux2014_x86_64 --platform manylinux_2_17_x86_64 \
-	  pydantic pydantic-core annotated-types typing-inspection mlperf-logging google-crc32c argcomplete tokenizers
+	  pydantic pydantic-core annotated-types typing-inspection mlperf-logging google-crc32c argcomplete tokenizers \
+	  nvidia-ml-py tqdm safetensors pyyaml
 
 lint: $(VENV)/.dev-ready ## check style, imports between packages, shell scripts, and the Dockerfile
 	$(BIN)/ruff check .

@@ -14,7 +14,7 @@ from bertbench.common.phase_clock import PhaseClock
 from bertbench.common.phases import FORWARD, OPTIMIZER, PHASES
 from bertbench.distributed import cores
 from bertbench.distributed.device_steps import DeviceSteps
-from bertbench.training import graph_trainer
+from bertbench.training.recording import recorder
 
 
 class Graph:
@@ -42,7 +42,7 @@ def test_graphs_are_recorded_on_one_stream_and_from_one_pool_while_other_threads
     monkeypatch.setattr(torch.cuda, "graph", recording)
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: "pool")
     stream: Any = "stream"
-    record = graph_trainer._recorder(stream)
+    record = recorder(stream)
     answers = [torch.ones(2), torch.zeros(3)]
     replays = [record(lambda answer=answer: answer) for answer in answers]  # type: ignore[misc]
     first, second = recordings

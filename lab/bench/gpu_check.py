@@ -41,6 +41,7 @@ def main(words: list[str]) -> int:
         parser.error(f"unknown part {_list(unknown)}; choose from {_list((*GROUPS, *names))}")
     chosen = [part for part in PARTS if part.name in wanted]
     report = Report(arguments.out, chosen)
+    print(f"gpu_check: each result is written at once to {report.path}", file=sys.stderr, flush=True)
     try:
         for part in chosen:
             print(f"gpu_check: {part.name}: {run_part(part, report)}", file=sys.stderr, flush=True)

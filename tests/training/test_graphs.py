@@ -1,6 +1,7 @@
 """Steps of fixed sizes, replayed from a tape: nothing in them may depend on the host or on what a batch holds."""
 
 import gc
+import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -28,6 +29,7 @@ from bertbench.loading.sampler import Sampler
 from bertbench.model import attention
 from bertbench.model.rounded_weights import RoundedWeights, rounded_layers
 from bertbench.model.sequences import Sequences
+from bertbench.training import recording
 from bertbench.training.graph_trainer import GraphTrainer
 from bertbench.training.whole_trainer import WholeTrainer
 from tests.conftest import Tiny
@@ -145,6 +147,44 @@ def both(world: World, plain: System, graphs: System, failing_rank: int | None =
         replayed = losses_of_steps(world, GraphTrainer(graphs, world, SEED, sampler.bins, record=record), steps)
     assert clock.total_ms()[PHASES.index(REPLAY)] > 0, "a step's time in metrics is that of its phases"
     return expected, replayed
+
+
+@pytest.mark.parametrize(("share", "saves"), [(1.0, True), (0.8, True), (0.5, False), (0.1, False)])
+def test_graphs_save_time_only_where_the_device_waits_for_the_host(share: float, saves: bool) -> None:
+    assert recording.saves_time(share) == saves
+
+
+def test_a_cpu_launches_all_the_time() -> None:
+    assert recording.launch_share(lambda: time.sleep(0.01), torch.device("cpu")) == pytest.approx(1, abs=0.05)
+
+
+@pytest.mark.parametrize(("launching", "records"), [(0.5, True), (2.0, False)])
+def test_steps_are_recorded_if_that_saves_time_and_train_the_same_if_not(
+    launching: float, records: bool, tiny: Tiny
+) -> None:
+    common = ("launch.ranks_per_node=2", "data.gradient_accumulation_steps=2")
+    for plain, found, recordings in run_ranks(2, plain_and_if_faster, tiny(*common), tiny(*common, *GRAPHS), launching):
+        assert bool(recordings) == records
+        assert found == pytest.approx(plain, abs=TOLERANCE, rel=1e-4)
+
+
+def plain_and_if_faster(
+    world: World, plain: System, graphs: System, launching: float
+) -> tuple[list[float], list[float], int]:
+    """Losses of a plain trainer, and of one that records where launches take more than a share; and its recordings."""
+    expected = losses(world, WholeTrainer(plain, world, SEED), plain)
+    sampler = bin_sampler(graphs)
+    steps = list(Loader(sampler, world.rank, world.device).steps(range(5)))
+    recordings = 0
+
+    def record(work: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        nonlocal recordings
+        recordings += 1
+        return tape(work)
+
+    with as_on_a_gpu(), mock.patch.object(recording, "_LAUNCHING", launching):
+        trainer = GraphTrainer(graphs, world, SEED, sampler.bins, record=record, only_if_faster=True)
+        return expected, losses_of_steps(world, trainer, steps), recordings
 
 
 @pytest.mark.parametrize("parts", [1, 2])

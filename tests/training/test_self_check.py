@@ -4,6 +4,7 @@ import gc
 import importlib
 import subprocess
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ import torch
 from bertbench.common.errors import ConfigError
 from bertbench.config import System, load_system
 from bertbench.distributed.world import World
+from bertbench.gradients.slices import LateWeights, SlicedWeights
 from bertbench.machine.choose_arithmetic import Arithmetic, with_fastest_paths
 from bertbench.model.linear import Products
 from bertbench.model.products import Shape
@@ -85,6 +87,56 @@ def numbers_left(world: World, system: System, wanted: Arithmetic) -> int:
 
 def numbers_in_tensors() -> int:
     return sum(tensor.numel() for tensor in gc.get_objects() if isinstance(tensor, torch.Tensor))
+
+
+def test_paths_that_round_alike_are_checked_in_one_step(tiny: Tiny) -> None:
+    wanted = arithmetic(precision="fp8", residual="bf16", compile="graphs")
+    (steps,) = run_ranks(1, steps_taken, tiny("launch.ranks_per_node=1"), wanted)
+    assert steps == [
+        ("fp32", "none", "fp32"), ("bf16", "default", "bf16"), ("fp8", "default", "bf16"), ("fp8", "graphs", "bf16"),
+    ]  # fmt: skip
+
+
+def steps_taken(world: World, system: System, wanted: Arithmetic) -> list[tuple[str, str, str]]:
+    """Precision, mode of compilation and residual of each step that a check takes."""
+    steps = []
+
+    def noted(trial: System, *_: object) -> StepResult:
+        steps.append((trial.precision.compute, str(trial.compute.compile), trial.precision.residual))
+        return {"loss": torch.ones(())}
+
+    assert len(check_fast_paths(system, world, wanted, noted).checked) == 5
+    return steps
+
+
+SLICED = ("optimizer.name=lamb", "optimizer.sharded=true", "data.equal_counts=true", "compute.compile=graphs")
+
+
+def no_gather(weights: LateWeights) -> None:
+    """Don't gather."""
+
+
+def gather_for_readers(weights: LateWeights) -> None:
+    """Gather for who reads the weights between steps."""
+    weights._gather()
+    SlicedWeights.ready(weights)
+
+
+@pytest.mark.parametrize("broken", [
+    {}, {"begin_step": no_gather}, {"begin_step": no_gather, "ready": gather_for_readers},
+])  # fmt: skip
+def test_graphs_that_read_weights_of_other_ranks_before_they_are_gathered_are_refused(
+    tiny: Tiny, broken: dict[str, Callable[..., None]]
+) -> None:
+    for found in run_ranks(2, check_sliced, tiny(*SLICED), broken):
+        assert (found.compile == "graphs") == (not broken)
+        assert [refusal.partition(" ")[0] for refusal in found.refused] == ["CUDA"] * bool(broken)
+        assert all(" differs by " in refusal for refusal in found.refused)
+
+
+def check_sliced(world: World, system: System, broken: dict[str, Callable[..., None]]) -> Arithmetic:
+    with as_on_a_gpu(), mock.patch.multiple(LateWeights, **broken) if broken else nullcontext():
+        return check_fast_paths(system, world, arithmetic(precision="bf16", compile="graphs"))
 
 
 def test_plain_arithmetic_has_nothing_to_check(tiny: Tiny) -> None:
@@ -214,7 +266,7 @@ def test_graphs_with_stale_masks_are_refused(tiny: Tiny) -> None:
 def check_stale(world: World, system: System) -> Arithmetic:
     """Check graphs of a trainer whose recordings are stale; all steps without dropout give the same loss."""
     # the check builds its trainer itself: only the trainer's own recorder can be stale
-    with as_on_a_gpu(), mock.patch.object(graph_trainer, "_recorder", lambda _: stale):
+    with as_on_a_gpu(), mock.patch.object(graph_trainer, "recorder", lambda _: stale):
         wanted = arithmetic(precision="bf16", compile="graphs")
         return check_fast_paths(system, world, wanted, lambda *_: {"loss": torch.ones(())})
 

@@ -5,7 +5,7 @@
 
 import sys
 from collections.abc import Callable
-from pkgutil import resolve_name
+from importlib import import_module
 from typing import NamedTuple
 
 from lab.bench.gpu.testbed import Unfit, print_row
@@ -25,23 +25,16 @@ class CheckPart(NamedTuple):
 
 PARTS = (
     CheckPart(
-        "rates", "where", "the rate of each kernel in a step, the GPU's clocks, and cuDNN's descriptor of the GPU", 120,
+        "rates", "where", "the rates of a copy, of products in bf16, attention, GELU and LAMB; the GPU's clocks", 75,
         "lab.bench.gpu.parts rates.rates",
     ),
     CheckPart(
-        "large", "where", "steps of BERT-Large with default settings: rate, filler, memory, and kernels by name", 330,
-        "lab.bench.gpu.parts steps.large",
+        "rates_in_8_bits", "where", "the rates of products in fp8, with fast and with slow sums, and of casts", 75,
+        "lab.bench.gpu.parts rates.rates_in_8_bits",
     ),
     CheckPart(
-        "optim", "where", "LAMB compared with torch's fused AdamW", 60, "bertbench lab update --json --device cuda"
-    ),
-    CheckPart(
-        "dropout", "where", "dropout in CUDA graphs draws a new mask in each replay", 75,
-        "lab.bench.gpu.parts training.dropout",
-    ),
-    CheckPart(
-        "variants", "variants", "steps of BERT-Large with other batches and kernels, and the losses of each", 585,
-        "lab.bench.gpu.parts steps.variants",
+        "steps", "where", "steps of BERT-Large in bf16, in fp8, without graphs, with an fp32 residual; kernels by name",
+        430, "lab.bench.gpu.parts steps.steps",
     ),
     CheckPart(
         "tests", "correctness", "flash attention's error, half precision, recompilations, device synchronization", 150,
@@ -78,7 +71,8 @@ for _part in PARTS:
 
 def main(function: str) -> None:
     """Run one of our own parts in this process."""
-    run: Callable[[], None] = resolve_name(f"lab.bench.gpu.{function}")
+    module, _, name = function.partition(".")
+    run: Callable[[], None] = getattr(import_module(f"lab.bench.gpu.{module}"), name)
     try:
         run()
     except Unfit as reason:

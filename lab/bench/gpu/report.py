@@ -22,11 +22,11 @@ class Report:
     """The results so far: those of this command's parts, and those that earlier commands left in the folder."""
 
     def __init__(self, folder: Path, chosen: Sequence[CheckPart]) -> None:
-        self._folder, self._chosen = folder, chosen
+        self._chosen = chosen
+        self.path = folder / _NAME
         self._output = ""  # output of the running part since its last row
         folder.mkdir(parents=True, exist_ok=True)
-        kept = folder / _NAME
-        earlier = json.loads(kept.read_text())["parts"] if kept.exists() else []
+        earlier = json.loads(self.path.read_text())["parts"] if self.path.exists() else []
         self._parts: dict[str, Row] = {part["name"]: part for part in earlier}
         for part in chosen:
             self._parts[part.name] = {"name": part.name, "shows": part.shows, "rows": []}
@@ -96,5 +96,5 @@ class Report:
         return {"machine": machine, "passed": all(part["status"] != "failed" for part in parts), "parts": parts}
 
     def _write(self) -> None:
-        with new_file(self._folder / _NAME) as unfinished:
+        with new_file(self.path) as unfinished:
             unfinished.write_text(f"{self.text()}\n")

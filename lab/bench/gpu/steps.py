@@ -44,37 +44,25 @@ _APART = 0.1
 """The share by which the means may differ. It is wide, to find a path that doesn't learn; self-checks bound errors."""
 
 
+_LEAST_MEMORY = {96: 38_000_000_000, 32: 22_000_000_000, 16: 0}
+"""The samples of a step, and the least memory of a GPU for them: cards of 40, 24 and 16 GB hold 32, 17 and 13 GB."""
+
+
 class Variant(NamedTuple):
     """One way to take a step."""
 
     name: str
     settings: tuple[str, ...] = ()
     """Settings, as in --set."""
-    autotunes: bool = False
-    """Whether Inductor tries many kernels for each compiled piece."""
-    is_long: bool = False
-    """Whether it takes `StepSizes.long` steps, in which losses fall: for formats that round more than bf16."""
-
-    def steps(self, sizes: "StepSizes") -> int:
-        """Return how many steps the variant takes in the part `variants`."""
-        return sizes.long if self.is_long else sizes.timed // 2
-
-    @property
-    def has_same_batch(self) -> bool:
-        """Return whether the settings leave the batch size unchanged, so that losses can be compared."""
-        return not any(setting.startswith("data.local_batch=") for setting in self.settings)
 
 
 AS_IT_COMES = Variant("as it comes")
-RESIDUALS = (AS_IT_COMES, Variant("residual in fp32", ("precision.residual=fp32",)))
-"""As it comes, a GPU passes hidden states between layers in bf16."""
+"""On a GPU: bf16, also between layers, and CUDA graphs."""
 VARIANTS = (
-    AS_IT_COMES._replace(is_long=True),
-    Variant("products of the layers in fp8", ("precision.compute=fp8",), is_long=True),
-    Variant("rows of 512 tokens", ("data.balance=packed", "data.equal_counts=false")),
-    Variant("192 samples", ("data.local_batch=192",)),
-    Variant("224 samples", ("data.local_batch=224",)),
-    Variant("Inductor tries many kernels", autotunes=True),  # the slowest to compile comes last
+    AS_IT_COMES,
+    Variant("products of the layers in fp8", ("precision.compute=fp8",)),
+    Variant("without graphs", ("compute.compile=default",)),
+    Variant("residual in fp32", ("precision.residual=fp32",)),
 )
 """The variants, the most valuable first. A refused variant is reported as not reached, with the reason (`refusal`)."""
 
@@ -86,11 +74,8 @@ class StepSizes(NamedTuple):
     shape: BertShape
     samples: int
     settings: tuple[str, ...]
-    """Settings that the machine needs."""
+    """Settings that the machine needs, whatever the variant's are."""
     timed: int
-    """The number of steps of the part `large`; most variants take half as many."""
-    long: int
-    """The number of steps of the other variants."""
     warm_up: int
     """The number of steps that don't count, at the beginning."""
     profiled: int
@@ -106,32 +91,24 @@ class TakenSteps(NamedTuple):
 
 
 def sizes_here() -> StepSizes:
-    """Return the sizes for BERT-Large with 96 samples on a GPU, and for a few tiny steps on a CPU."""
+    """Return the sizes for BERT-Large on a GPU, and for a few tiny steps on a CPU."""
     if torch.cuda.is_available():
-        return StepSizes("cuda", SHAPES["large"], 96, (), 120, 200, 20, 5)
+        _, memory = torch.cuda.mem_get_info()
+        return StepSizes("cuda", SHAPES["large"], samples_in(memory), (), 60, 20, 5)
     on_a_cpu = ("launch.device=cpu", "hardware.accelerators_per_node=0", "compute.compile=none", "optimizer.impl=torch")
-    return StepSizes("cpu", TINY, 6, on_a_cpu, 8, 9, 1, 2)
+    return StepSizes("cpu", TINY, 6, on_a_cpu, 6, 1, 2)
 
 
-def large() -> None:
-    """Take steps as in a run, then with hidden states in fp32; print rate, filler, memory, and kernels by name."""
+def samples_in(memory: int) -> int:
+    """Return the largest batch that BERT-Large's steps surely hold in the GPU's memory, in bytes."""
+    return next(samples for samples, least in _LEAST_MEMORY.items() if memory >= least)
+
+
+def steps() -> None:
+    """Take steps with each variant; print its rate, filler, memory and kernels by name, and compare its losses."""
     sizes = sizes_here()
     with own_folder() as folder:
         path = write_system(folder, sizes.shape, sizes.samples, sizes.timed)
-        for variant in RESIDUALS:
-            attempt(variant.name, partial(_print_steps, path, variant, sizes, sizes.timed, sizes.profiled))
-
-
-def _print_steps(path: Path, variant: Variant, sizes: StepSizes, steps: int, profiled: int) -> None:
-    checks = variant == AS_IT_COMES
-    print_row(on_ranks(1, steps_on_rank, path, variant, sizes, steps, profiled, checks, device=sizes.device))
-
-
-def variants() -> None:
-    """Take steps with each variant; their losses must be close to those of the first variant."""
-    sizes = sizes_here()
-    with own_folder() as folder:
-        path = write_system(folder, sizes.shape, sizes.samples, sizes.long)
         first: list[Row] = []
         for variant in VARIANTS:
             attempt(variant.name, partial(_print_comparison, path, variant, sizes, first))
@@ -142,9 +119,9 @@ def _print_comparison(path: Path, variant: Variant, sizes: StepSizes, first: lis
     if reason := refusal(path, variant, sizes):
         print_row({"choice": variant.name, "not_reached": reason})
         return
-    steps = variant.steps(sizes)
-    row = on_ranks(1, steps_on_rank, path, variant, sizes, steps, 0, False, device=sizes.device)
-    print_row(compared_with(row, first[0]) if first and variant.has_same_batch else row)
+    checks = variant == AS_IT_COMES
+    row = on_ranks(1, steps_on_rank, path, variant, sizes, checks, device=sizes.device)
+    print_row(compared_with(row, first[0]) if first else row)
     if not first:
         first.append(row)
 
@@ -152,32 +129,24 @@ def _print_comparison(path: Path, variant: Variant, sizes: StepSizes, first: lis
 def refusal(path: Path, variant: Variant, sizes: StepSizes) -> str | None:
     """Return why this version's configuration, or a GPU of this machine, refuses a variant; None if neither does."""
     try:
-        check_gpus(load_system(str(path), (*sizes.settings, *variant.settings)))
+        check_gpus(load_system(str(path), (*variant.settings, *sizes.settings)))
     except (ConfigError, RunError) as error:
         return str(error)
     return None
 
 
 def compared_with(row: Row, first: Row) -> Row:
-    """Return a variant's row, with the relative difference of its last losses from the first variant's of these steps.
-
-    The first variant took at least as many steps.
-    """
-    losses = row["losses"]
-    expected = first["losses"][: len(losses)]
-    apart = abs(statistics.fmean(losses[-_COMPARED:]) / statistics.fmean(expected[-_COMPARED:]) - 1)
+    """Return a variant's row, with the relative difference of its last losses from the first variant's."""
+    last, expected = row["losses"][-_COMPARED:], first["losses"][-_COMPARED:]
+    apart = abs(statistics.fmean(last) / statistics.fmean(expected) - 1)
     holds = row["holds"] and apart <= _APART  # false for NaN
     return {**row, "from_first": round(apart, 5), "allowed": _APART, "holds": holds}
 
 
-def steps_on_rank(
-    world: World, path: Path, variant: Variant, sizes: StepSizes, steps: int, profiled: int, checks: bool
-) -> Row:
+def steps_on_rank(world: World, path: Path, variant: Variant, sizes: StepSizes, checks: bool) -> Row:
     """Take steps of a variant on this rank, then profile some more; with `checks`, first check its fast paths."""
-    if variant.autotunes:
-        _tune_kernels()
     began = time.monotonic()
-    asked = load_system(str(path), (*sizes.settings, *variant.settings))
+    asked = load_system(str(path), (*variant.settings, *sizes.settings))
     arithmetic = choose_arithmetic(asked, world, None)
     if checks:
         arithmetic = check_fast_paths(asked, world, arithmetic)
@@ -186,12 +155,12 @@ def steps_on_rank(
     trainer = make_trainer(system, world, _SEED, sampler, arithmetic=arithmetic)
     loader = Loader(sampler, world.rank, world.device, fill=fill_of(system))
     built_s = time.monotonic() - began
-    taken = take_steps(world, trainer, loader.steps(range(steps)))
+    taken = take_steps(world, trainer, loader.steps(range(sizes.timed)))
     row = _described(variant, system, trainer, built_s) | _measured(taken, sizes.warm_up, system.global_batch_size)
     row["peak_gb"] = round(peak_bytes(world.device) / 1e9, 3)
     row["refused"] = list(arithmetic.refused)
-    if profiled:
-        more_steps = list(loader.steps(range(steps, steps + profiled)))
+    if sizes.profiled:
+        more_steps = list(loader.steps(range(sizes.timed, sizes.timed + sizes.profiled)))
         row |= profile_steps(world, trainer, more_steps)
     trainer.close()
     return row | {"holds": all(map(math.isfinite, taken.losses)) and not arithmetic.refused}
@@ -259,10 +228,3 @@ def _measured(taken: TakenSteps, warm_up: int, samples: int) -> Row:
         "filler": round(taken.filler, 5),
         "losses": [round(loss, 4) for loss in taken.losses],
     }
-
-
-def _tune_kernels() -> None:
-    """Let Inductor time many kernels for each compiled piece and take the fastest."""
-    import torch._inductor.config  # noqa: PLC0415 - takes seconds
-
-    torch._inductor.config.max_autotune = True

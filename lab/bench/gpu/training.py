@@ -2,7 +2,6 @@
 
 import statistics
 import time
-from dataclasses import replace
 from functools import partial
 from importlib import import_module
 
@@ -17,7 +16,6 @@ from bertbench.loading.batch import Batch, batch_of
 from bertbench.loading.bins import Bins
 from bertbench.loading.filler import Bin, Fill, fill_of, fill_to, size_of
 from bertbench.training.graph_trainer import GraphTrainer
-from bertbench.training.small_step import masks_problem
 from bertbench.training.whole_trainer import WholeTrainer
 from lab.bench.gpu.testbed import Row, Testbed, Unfit, attempt, print_row, testbed
 from lab.bench.gpu.text import learnable, part_of
@@ -71,22 +69,6 @@ def capture() -> None:
     for choice in recorded():
         plain = *plain_of(choice), "precision.compute=bf16", "compute.compile=default"
         compare_choices(here, plain, choice, _RECORDED_TOLERANCE)
-
-
-def dropout() -> None:
-    """Replay one batch with constant weights: dropout must draw new masks, which depend on the seed."""
-    here = testbed()
-    if here.device != "cuda":
-        raise Unfit("needs a GPU")
-    dropping = here._replace(shape=replace(here.shape, hidden_dropout=0.1, attention_dropout=0.1))
-    attempt("dropout in a graph", partial(on_ranks, 1, dropout_on_rank, dropping, device=here.device))
-
-
-def dropout_on_rank(world: World, here: Testbed) -> None:
-    """Print what is wrong with the masks of a recorded step, according to the check of a run's fast paths."""
-    graphs, *_ = recorded()
-    problem = masks_problem(system_of_choice(graphs, here, world.size), world, {})
-    print_row({"choice": "dropout in a graph", "holds": not problem, "error": problem})
 
 
 def optimizers() -> None:

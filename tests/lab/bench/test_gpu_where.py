@@ -1,11 +1,8 @@
 """Where a step's time goes on a GPU, tried on a CPU: the same code at tiny sizes, with stand-ins for NVIDIA's tools."""
 
-import ctypes
 import json
 import math
-import subprocess
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +12,14 @@ import torch
 from bertbench.config import load_system
 from bertbench.distributed.world import World
 from bertbench.machine.choose_arithmetic import Arithmetic, with_fastest_paths
-from lab.bench.gpu import rates, steps, training
-from lab.bench.gpu.device_state import clocks_and_power, device_descriptor
+from bertbench.model.bert import Bert
+from bertbench.model.shape import BertShape
+from lab.bench.gpu import rates, steps
+from lab.bench.gpu.device_state import clocks_and_power
 from lab.bench.gpu.kernel_sums import kernel_sums
 from lab.bench.gpu.product import write_system
-from lab.bench.gpu.testbed import TINY, Unfit, testbed
+from lab.bench.gpu.testbed import TINY, Unfit
 from tests.conftest import Captured, Program
-from tests.lab.bench.test_gpu_check import said_by
 from tests.machine.driver import A100_40, H100, install
 from tests.ranks import run_ranks
 from tests.training.test_graphs import as_on_a_gpu
@@ -69,61 +67,49 @@ def test_clocks_and_the_power_limit_are_those_that_nvidia_smi_prints(
         clocks_and_power("before")
 
 
-CUDNN = """
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-static int type, device = -1, finished;
-int cudnnBackendCreateDescriptor(int wanted, void **descriptor) {
-  type = wanted;
-  *descriptor = &type;
-  return 0;
-}
-int cudnnBackendSetAttribute(void *descriptor, int name, int kind, int64_t count, const void *value) {
-  if (descriptor != &type || name != 2700 || kind != 23 || count != 1) return 3000;
-  device = *(const int32_t *)value;
-  return 0;
-}
-int cudnnBackendFinalize(void *descriptor) {
-  finished = descriptor == &type && type == 38 && device < 8;
-  return finished ? 0 : 2000;
-}
-int cudnnBackendGetAttribute(void *descriptor, int name, int kind, int64_t room, int64_t *count, void *text) {
-  char made[64];
-  if (!finished || name != 2702 || kind != 24) return 3000;
-  *count = snprintf(made, sizeof made, "{\\"device\\": %d, \\"sms\\": 132}", device);
-  if (text) memcpy(text, made, room < *count ? room : *count);
-  return 0;
-}
-int cudnnBackendDestroyDescriptor(void *descriptor) { return descriptor != &type; }
-"""
-"""The five functions of cuDNN's graph library, with the numbers of cuDNN 9."""
-
-
-def test_cudnns_descriptor_of_a_device_is_read_unchanged(tmp_path: Path) -> None:
-    (tmp_path / "cudnn.c").write_text(CUDNN)
-    library = tmp_path / "libcudnn.so.9"
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, tmp_path / "cudnn.c"], check=True)
-    cudnn = ctypes.CDLL(str(library))
-    assert json.loads(device_descriptor(cudnn, 3)) == {"device": 3, "sms": 132}
-    with pytest.raises(RuntimeError, match="could not finalize, status 2000"):
-        device_descriptor(cudnn, 8)
+@without_a_gpu
+def test_every_kernel_of_a_step_is_timed_the_surest_first(capsys: Captured) -> None:
+    rates.rates()
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["what"] for row in rows if "not_reached" in row] == ["state", "state"]
+    names = check_rates([row for row in rows if "kernel" in row], limited_by_memory=("copy", "GELU", "LAMB"))
+    kinds = [name.partition(" ")[0] for name in names]
+    assert kinds == ["copy", *["bf16"] * 12, *["attention"] * 4, "GELU", "GELU's", "LAMB"]
 
 
 @without_a_gpu
-def test_every_kernel_of_a_step_is_timed(capsys: Captured) -> None:
-    rates.rates()
+def test_every_kernel_in_fp8_is_timed_with_both_sums(capsys: Captured) -> None:
+    rates.rates_in_8_bits()
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    kernels = {row["kernel"]: row for row in rows if "kernel" in row}
-    assert all(row["holds"] and row["ms"] > 0 for row in kernels.values())
-    assert [row["what"] for row in rows if "not_reached" in row] == ["state", "cudnn", "state"]
-    assert len([name for name in kernels if name.startswith("bf16 ") and "rows of" not in name]) == 12
-    assert len([name for name in kernels if name.startswith("fp8 ")]) == 12
-    assert {"bf16 qkv forward, rows of 40", "bf16 qkv to weight, rows of 96", "copy"} < kernels.keys()
-    passes = ("copy", "GELU", "cast ", "transposition ")
-    limited_by_memory = {name for name in kernels if name.startswith(passes)}
-    assert len(limited_by_memory) == 7
-    assert all(("gb_per_s" if name in limited_by_memory else "tflops") in kernels[name] for name in kernels)
+    names = check_rates(rows, limited_by_memory=("GELU", "cast ", "transposition "))
+    products = [name for name in names if name.startswith("fp8 ")]
+    assert len(products) == 24
+    assert products[:2] == ["fp8 qkv forward, fast sums", "fp8 qkv forward, slow sums"]
+    assert len(names) == 24 + 5
+
+
+def check_rates(rows: list[dict[str, Any]], limited_by_memory: tuple[str, ...]) -> list[str]:
+    """Return the names of the kernels; each must have its rate."""
+    for row in rows:
+        assert row["holds"] and row["ms"] > 0
+        assert ("gb_per_s" if row["kernel"].startswith(limited_by_memory) else "tflops") in row
+    return [row["kernel"] for row in rows]
+
+
+@pytest.mark.parametrize(("name", "rows", "columns"), [
+    ("forward", 24, 48), ("to input", 24, 16), ("to weight, fp32 written", 48, 16),
+])  # fmt: skip
+def test_fast_and_slow_sums_are_of_the_same_product(name: str, rows: int, columns: int) -> None:
+    sizes = SMALL_RATES
+    by_name = {kernel.name: kernel for kernel in rates.kernels_in_8_bits(sizes)}
+    found = []
+    for sums in ("fast", "slow"):
+        torch.manual_seed(3)
+        found.append(by_name[f"fp8 qkv {name}, {sums} sums"].build()())
+    fast, slow = found
+    assert isinstance(fast, torch.Tensor) and isinstance(slow, torch.Tensor)
+    assert fast.shape == (rows, columns)
+    torch.testing.assert_close(fast, slow)
 
 
 def test_a_rate_is_operations_and_bytes_over_the_time_of_a_launch() -> None:
@@ -134,29 +120,48 @@ def test_a_rate_is_operations_and_bytes_over_the_time_of_a_launch() -> None:
     assert row["gb_per_s"] * row["ms"] == pytest.approx(5, rel=1e-2)  # 5 MB in a millisecond are 5 GB/s
 
 
+SHAPE = BertShape(40, 16, 1, 2, 32, 24)
+SMALL_RATES = rates.RateSizes(torch.device("cpu"), SHAPE, 24, [5, 3], 100, 1, 0.0)
+
+
 def test_operations_and_bytes_are_those_of_the_sizes() -> None:
-    sizes = rates.RateSizes(torch.device("cpu"), 7, 16, 24, 2, [5, 3], 100, 1, 0.0)
-    by_name = {kernel.name: kernel for kernel in rates.kernels(sizes)}
-    assert by_name["bf16 qkv to input"].flops == 2 * 7 * 16 * 48
-    assert by_name["fp8 feed_forward_out to weight"].flops == 2 * 7 * 24 * 16
-    assert by_name["bf16 qkv to weight, rows of 24"].flops == 2 * 7 * 24 * 48
+    by_name = {kernel.name: kernel for kernel in rates.kernels(SMALL_RATES)}
+    assert by_name["bf16 qkv to input"].flops == 2 * 24 * 16 * 48
     assert by_name["attention forward, dropout 0.1"].flops == 2 * 2 * (25 + 9) * 16  # scores, and their sums of values
     assert by_name["attention forward and backward, dropout 0.0"].flops == 3 * 2 * 2 * (25 + 9) * 16
     assert by_name["copy"].moved == 200
-    assert by_name["GELU's gradient"].moved == 3 * 2 * 7 * 24
-    assert by_name["GELU's gradient in fp8"].moved == (2 * 2 + 1 + 1) * 7 * 24
-    assert by_name["cast of a weight to fp8"].moved == (4 + 1 + 1) * 16 * 24
-    assert by_name["cast of a gradient to fp8"].moved == (2 + 1 + 1) * 7 * 24
+    assert by_name["GELU"].moved == 2 * 2 * 24 * 32
+    assert by_name["GELU's gradient"].moved == 3 * 2 * 24 * 32
+    parameters = sum(parameter.numel() for parameter in Bert(SHAPE).parameters())
+    assert by_name["LAMB"].moved == 28 * parameters
+    in_8_bits = {kernel.name: kernel for kernel in rates.kernels_in_8_bits(SMALL_RATES)}
+    assert in_8_bits["fp8 feed_forward_out to weight, fp32 written, slow sums"].flops == 2 * 24 * 32 * 16
+    assert in_8_bits["GELU's gradient in fp8"].moved == (2 * 2 + 1 + 1) * 24 * 32
+    assert in_8_bits["cast of a weight to fp8"].moved == (4 + 1 + 1) * 16 * 32
+    assert in_8_bits["cast of a gradient to fp8"].moved == (2 + 1 + 1) * 24 * 32
+
+
+def test_a_kernel_is_launched_for_the_time_that_was_asked_for() -> None:
+    launches = 0
+
+    def launch() -> None:
+        nonlocal launches
+        launches += 1
+        time.sleep(0.004)
+
+    rates.rate_of(rates.Kernel("sleep", lambda: launch), SMALL_RATES._replace(seconds=0.05))
+    assert 4 < launches <= 2 + 13
 
 
 FP8 = ("precision.compute=fp8",)
 SMALL_STEPS = steps.sizes_here()._replace(device="cpu", shape=TINY, samples=6, timed=6, warm_up=1, profiled=2)
+UNPROFILED = SMALL_STEPS._replace(profiled=0)
 
 
 @without_a_gpu
 def test_steps_are_timed_and_their_kernels_summed(tmp_path: Path) -> None:
     path = write_system(tmp_path, TINY, SMALL_STEPS.samples, SMALL_STEPS.timed)
-    (row,) = run_ranks(1, steps.steps_on_rank, path, steps.AS_IT_COMES, SMALL_STEPS, 6, 2, True)
+    (row,) = run_ranks(1, steps.steps_on_rank, path, steps.AS_IT_COMES, SMALL_STEPS, True)
     assert row["holds"]
     assert (row["choice"], row["steps"], len(row["losses"])) == ("as it comes", 6, 6)
     assert row["losses"][0] == pytest.approx(math.log(512) + math.log(2), abs=0.2)
@@ -173,30 +178,40 @@ def test_the_share_of_filler_is_that_of_the_sizes_that_are_recorded(
     tmp_path: Path, mode: str, least_filler: float, most_filler: float
 ) -> None:
     path = write_system(tmp_path, TINY, SMALL_STEPS.samples, SMALL_STEPS.timed)
-    variant = steps.Variant(mode, (f"compute.compile={mode}", "precision.compute=fp32"))
-    (row,) = run_ranks(1, steps_as_on_a_gpu, path, variant)
+    settings = (*(name for name in SMALL_STEPS.settings if "compile" not in name), f"compute.compile={mode}")
+    variant = steps.Variant(mode, ("precision.compute=fp32",))
+    (row,) = run_ranks(1, steps_as_on_a_gpu, path, variant, UNPROFILED._replace(settings=settings))
     assert row["holds"] and row["compile"] == mode
     assert least_filler <= row["filler"] <= most_filler
 
 
-def steps_as_on_a_gpu(world: World, path: Path, variant: steps.Variant) -> dict[str, Any]:
+def steps_as_on_a_gpu(world: World, path: Path, variant: steps.Variant, sizes: steps.StepSizes) -> dict[str, Any]:
     with as_on_a_gpu():
-        return steps.steps_on_rank(world, path, variant, SMALL_STEPS, 5, 0, False)
+        return steps.steps_on_rank(world, path, variant, sizes, False)
 
 
-@pytest.mark.parametrize("variant", [*steps.RESIDUALS, *steps.VARIANTS], ids=lambda variant: variant.name)
+@pytest.mark.parametrize("variant", steps.VARIANTS, ids=lambda variant: variant.name)
 def test_every_variant_is_a_system_that_a_gpu_may_run(tmp_path: Path, variant: steps.Variant) -> None:
     path = write_system(tmp_path, TINY, 6, 3)
     assert load_system(str(path), variant.settings).launch.device == "cuda"
 
 
-def test_the_steps_of_a_gpu_are_compared_with_the_other_residual(tmp_path: Path) -> None:
+def test_the_variants_of_a_gpu_differ_in_format_graphs_and_residual(tmp_path: Path) -> None:
     path = write_system(tmp_path, TINY, 6, 3)
-    residuals = []
-    for variant in steps.RESIDUALS:
+    found = []
+    for variant in steps.VARIANTS:
         system = load_system(str(path), variant.settings)
-        residuals.append(with_fastest_paths(system, Arithmetic("bf16", (), "measured")).residual)
-    assert residuals == ["bf16", "fp32"]
+        precision = "bf16" if system.precision.compute == "auto" else system.precision.compute
+        chosen = with_fastest_paths(system, Arithmetic(precision, (), "measured"))
+        found.append((chosen.precision, chosen.compile, chosen.residual))
+    assert found == [
+        ("bf16", "graphs", "bf16"), ("fp8", "graphs", "bf16"), ("bf16", "default", "bf16"), ("bf16", "graphs", "fp32"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("gib", "samples"), [(139, 96), (79.1, 96), (39.4, 96), (23.6, 32), (14.6, 16)])
+def test_a_step_has_as_many_samples_as_the_gpu_s_memory_holds(gib: float, samples: int) -> None:
+    assert steps.samples_in(int(gib * 2**30)) == samples
 
 
 @without_a_gpu
@@ -212,7 +227,7 @@ def test_the_variant_in_fp8_takes_steps_whose_losses_are_near_the_firsts(tmp_pat
 
 
 def rows_of(world: World, path: Path, *variants: steps.Variant) -> list[dict[str, Any]]:
-    return [steps.steps_on_rank(world, path, variant, SMALL_STEPS, 6, 0, False) for variant in variants]
+    return [steps.steps_on_rank(world, path, variant, UNPROFILED, False) for variant in variants]
 
 
 def test_a_variant_that_the_gpu_cannot_compute_is_not_reached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,13 +242,6 @@ def test_a_variant_that_the_gpu_cannot_compute_is_not_reached(tmp_path: Path, mo
     assert reason.startswith("gpu_check: precision.compute is fp8, but NVIDIA A100")
 
 
-def test_fp8_and_what_it_is_compared_with_take_200_steps_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    sizes = steps.sizes_here()
-    assert [variant.steps(sizes) for variant in steps.VARIANTS] == [200, 200, 60, 60, 60, 60]
-    assert steps.VARIANTS[1].settings == FP8
-
-
 def test_a_variants_last_losses_are_listed_next_to_the_firsts() -> None:
     first = {"holds": True, "losses": [9.0] * 5 + [4.0] * 20}
     near = {"holds": True, "losses": [1.0] * 5 + [4.2] * 20}
@@ -244,19 +252,5 @@ def test_a_variants_last_losses_are_listed_next_to_the_firsts() -> None:
         "from_first": 0.05,
         "allowed": 0.1,
     }
-    longer = {"holds": True, "losses": [*first["losses"], *[1.0] * 30]}
-    assert steps.compared_with(near, longer) == steps.compared_with(near, first)
     assert steps.compared_with(far, first)["holds"] is False
     assert steps.compared_with({**near, "losses": [math.nan] * 25}, first)["holds"] is False
-    assert not steps.Variant("more", ("data.local_batch=192",)).has_same_batch
-
-
-def test_the_masks_of_a_recorded_step_are_checked_as_a_run_checks_them() -> None:
-    here = testbed()._replace(device="cpu", shape=replace(TINY, hidden_dropout=0.1))
-    ((row,),) = run_ranks(1, dropped, here)
-    assert row == {"choice": "dropout in a graph", "holds": True, "error": ""}
-
-
-def dropped(world: World, here: Any) -> list[dict[str, Any]]:
-    with as_on_a_gpu():
-        return said_by(world, training.dropout_on_rank, here)

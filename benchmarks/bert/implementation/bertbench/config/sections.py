@@ -296,7 +296,8 @@ class Compute(Section):
     """`default`: torch.compile fuses the model's pieces between attention, and batches are rounded up to few sizes;
     `graphs` also replays whole steps as CUDA graphs, each filled up to one of a few sizes, all recorded before the
     clock starts (tried on one H100); `none`: neither; `auto`: the fastest of them that the other settings allow and
-    that passes the check of a run's fast paths (training/self_check.py). If it isn't given: `default` on cuda without
+    that passes the check of a run's fast paths (training/self_check.py), with graphs only if the host takes more than
+    70 % of a step's time to launch it. If it isn't given: `default` on cuda without
     parallel.tensor, `none` otherwise."""
     products: ProductsName = "auto"
     """Library for matrix products on a CPU: `torch` (MKL in fp32) or `onednn`. With `auto`, a run measures which is

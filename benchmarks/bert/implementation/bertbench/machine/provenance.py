@@ -42,6 +42,11 @@ def commit() -> str | None:
     return _git("rev-parse", "HEAD") or os.environ.get(_IMAGE, "").removesuffix(_DIRTY) or None
 
 
+def unchanged_commit() -> str | None:
+    """Return the commit whose code this is; None if the code has changes, or if that is unknown."""
+    return commit() if _has_changes() is False else None
+
+
 def _has_changes() -> bool | None:
     """Return whether the code differs from `commit()`; None if unknown."""
     if (changes := _git("status", "--porcelain")) is not None:

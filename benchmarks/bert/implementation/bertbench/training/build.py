@@ -28,6 +28,7 @@ from bertbench.results.submission import log_submission, log_weights
 from bertbench.training.evaluator import Evaluator, LayoutEvaluator
 from bertbench.training.self_check import check_fast_paths
 from bertbench.training.trainer import Trainer
+from bertbench.training.verdicts import check_unless_known
 from bertbench.training.whole_trainer import WholeTrainer
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ def build_run(
     # as the user gave it, with `auto` in it: a resumed run compares it with its own
     configuration = system.model_dump(mode="json", by_alias=True)
     arithmetic = _choose_arithmetic(system, world, files, resumption)
+    graphs_if_faster = system.compute.compile == "auto"
     system = arithmetic.applied(system)  # from here on, no format, mode or kernel is `auto`
     if files:
         files.write("arithmetic.json", arithmetic.record())
@@ -104,7 +106,7 @@ def build_run(
     if world.device.type == "cpu" and system.fills_batches and not records_graphs:
         first_steps = range(min(system.max_steps, _WARMED_STEPS))
         warm_up_sizes = planned_sizes(sampler, rank, first_steps)
-    trainer = make_trainer(system, world, seed, sampler, startup, arithmetic, warm_up_sizes)
+    trainer = make_trainer(system, world, seed, sampler, startup, arithmetic, warm_up_sizes, graphs_if_faster)
     exchange = make_exchange(system, sampler, world)
     loader = Loader(sampler, rank, world.device, exchange, fill_of(system), startup)
     if resumption is None:
@@ -133,7 +135,10 @@ def _choose_arithmetic(
     """Return the arithmetic of a resumed run, which continues bit for bit, or choose one and check its fast paths."""
     if resumption is not None and resumption.keeps_arithmetic(system):
         return choose_arithmetic(system, world, files.arithmetic if files else None)
-    return check_fast_paths(system, world, choose_arithmetic(system, world, None))
+    fastest = choose_arithmetic(system, world, None)
+    if world.device.type == "cpu":  # a check takes a second or two
+        return check_fast_paths(system, world, fastest)
+    return check_unless_known(system, world, fastest)
 
 
 def _log_start(log: MlperfLog, system: System, world: World, seed: int) -> None:
@@ -169,11 +174,12 @@ def make_trainer(
     startup: Startup | None = None,
     arithmetic: Arithmetic | None = None,
     warm_up_sizes: Iterable[Bin] = (),
+    graphs_if_faster: bool = False,
 ) -> Trainer:
     """Return the trainer of this rank's model, or of its part of the model.
 
     `warm_up_sizes` are the sizes of the run's batches. The warm-up of a whole model runs a pass of each, as far as its
-    time limit allows.
+    time limit allows. With `graphs_if_faster`, graphs are recorded only if they save time.
     """
     products = dict(arithmetic.products) if arithmetic else {}
     first_steps = range(min(system.max_steps, _MEASURED_STEPS))
@@ -181,7 +187,7 @@ def make_trainer(
         from bertbench.training.graph_trainer import GraphTrainer  # noqa: PLC0415 - for few runs
 
         assert isinstance(sampler, BinSampler), "graphs are recorded for the sizes of its bins"
-        return GraphTrainer(system, world, seed, sampler.bins, startup, products)
+        return GraphTrainer(system, world, seed, sampler.bins, startup, products, only_if_faster=graphs_if_faster)
     if not system.parallel.splits:
         lengths_S = longest_part(sampler, first_steps)
         return WholeTrainer(system, world, seed, startup, products, warm_up_sizes, warm_up_lengths_S=lengths_S)

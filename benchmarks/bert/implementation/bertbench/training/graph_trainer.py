@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -35,10 +34,8 @@ from bertbench.model.loss import weighted_loss
 from bertbench.model.products import Shape
 from bertbench.model.sequences import EqualLengths, Sequences
 from bertbench.results.metrics import StepReport
+from bertbench.training.recording import Record, is_out_of_memory, launch_share, recorder, saves_time
 from bertbench.training.whole_trainer import WARMUP_STEPS, WholeTrainer
-
-Record = Callable[[Callable[[], Tensor]], Callable[[], Tensor]]
-"""Given a function, returns a function that repeats its work on the same memory and returns the same tensor."""
 
 
 class GraphTrainer(WholeTrainer):
@@ -56,13 +53,18 @@ class GraphTrainer(WholeTrainer):
         startup: Startup | None = None,
         products: dict[Shape, Products] | None = None,
         record: Record | None = None,
+        only_if_faster: bool = False,
     ) -> None:
-        """Build, warm up and record; `record` replaces CUDA graphs in tests."""
+        """Build, warm up and record; `record` replaces CUDA graphs in tests.
+
+        With `only_if_faster`, steps run without graphs if the host launches them much faster than the device works.
+        """
         device = world.device
         self._bins = bins
         self._accumulates = system.data.gradient_accumulation_steps > 1
         self._stream = self._new_stream(device)
-        self._record = record or _recorder(self._stream)
+        self._only_if_faster = only_if_faster
+        self._record = record or recorder(self._stream)
         _check_attention(system, device)
         self._loss_sum = torch.zeros((), device=device)
         self._slots: dict[Bin, _Slot] = {}
@@ -142,8 +144,33 @@ class GraphTrainer(WholeTrainer):
                     self._gather_before_parts()
                     works[size, last]()
         self._evaluate_once(self._slots[largest].batch)
-        self._record_or_repeat(works)
+        if self._only_if_faster and not self._graphs_save_time(works):
+            self._repeat(works)
+        else:
+            self._record_or_repeat(works)
         self._loss_sum.zero_()
+
+    def _graphs_save_time(self, works: dict[tuple[Bin, bool], Callable[[], Tensor]]) -> bool:
+        """Return whether graphs shorten the smallest step on any rank; print why not. Collective."""
+        smallest = self._bins.all[0]
+
+        def take_step() -> None:
+            for (size, _), work in works.items():
+                if size == smallest:
+                    self._gather_before_parts()
+                    work()
+
+        share = max(self._world.from_all(launch_share(take_step, self._world.device)))
+        if saves_time(share):
+            return True
+        if self._world.leads:
+            print(
+                f"steps aren't recorded as CUDA graphs: the host launches a step in {share:.0%} of its time; "
+                "compute.compile=graphs records them all the same",
+                file=sys.stderr,
+                flush=True,
+            )
+        return False
 
     def _record_or_repeat(self, works: dict[tuple[Bin, bool], Callable[[], Tensor]]) -> None:
         """Record each part of a step. Collective.
@@ -157,7 +184,7 @@ class GraphTrainer(WholeTrainer):
                 self._gather_before_parts()
                 self._replays[key] = self._record(work)
         except RuntimeError as error:
-            if not _is_out_of_memory(error):
+            if not is_out_of_memory(error):
                 raise
             problem = f"rank {self._world.rank} has too little memory"
         problems = [text for text in self._world.from_all(problem) if text]
@@ -165,8 +192,7 @@ class GraphTrainer(WholeTrainer):
             return
         self._replays.clear()
         self._path.reducer.reset()
-        for key, work in works.items():
-            self._replays[key] = partial(self._run_on_own_stream, work)
+        self._repeat(works)
         if self._world.leads:
             print(
                 f"warning: steps aren't recorded as CUDA graphs: {problems[0]} for them; steps run without graphs, "
@@ -174,6 +200,10 @@ class GraphTrainer(WholeTrainer):
                 file=sys.stderr,
                 flush=True,
             )
+
+    def _repeat(self, works: dict[tuple[Bin, bool], Callable[[], Tensor]]) -> None:
+        for key, work in works.items():
+            self._replays[key] = partial(self._run_on_own_stream, work)
 
     def _run_on_own_stream(self, work: Callable[[], Tensor]) -> Tensor:
         with self._on_own_stream():
@@ -235,46 +265,6 @@ class _Slot:
         if not self.weights_2.is_cuda:  # on a CPU, attention needs the layout of sequences on the host
             sequences = Sequences(self.batch.sequences.cu_seqlens_S1, batch.sequences.groups)
             self.batch = replace(self.batch, sequences=sequences)
-
-
-def _is_out_of_memory(error: BaseException) -> bool:
-    """Return whether an error is a lack of the device's memory, or came while one was handled.
-
-    A recording that such an error interrupts ends with an error of its own.
-    """
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, torch.OutOfMemoryError):
-            return True
-        cause = cause.__context__
-    return False
-
-
-def _recorder(stream: torch.cuda.Stream | None) -> Record:
-    """Return a function that records CUDA graphs on a stream. On a CPU, without a stream, work is simply repeated."""
-    return (lambda work: work) if stream is None else _cuda_graphs(stream)
-
-
-def _cuda_graphs(stream: torch.cuda.Stream) -> Record:
-    """Return a function that records CUDA graphs on a stream and streams forked from it.
-
-    The graphs share one memory pool, because only one of them runs at a time.
-    """
-    pool: Any = torch.cuda.graph_pool_handle()
-
-    def record(work: Callable[[], Tensor]) -> Callable[[], Tensor]:
-        graph = torch.cuda.CUDAGraph()
-        # NCCL's watchdog queries events from its own thread, which other modes don't allow during recording
-        with torch.cuda.graph(graph, pool, stream, capture_error_mode="thread_local"):
-            answer = work()
-
-        def replay() -> Tensor:
-            graph.replay()
-            return answer
-
-        return replay
-
-    return record
 
 
 def _check_attention(system: System, device: torch.device) -> None:

@@ -1,17 +1,20 @@
 """Check a run's fast paths before its clock starts: each must compute the same as a step without it.
 
 plain: fp32, torch's products, not compiled
-    -> + bf16 -> + fp8 -> + oneDNN -> + torch.compile -> + bf16 residual -> + Triton -> + CUDA graphs
-Each path takes one step of a small model (small_step.py). If a path fails, or its loss, gradients or updates exceed
-their bounds, the run continues without it and prints a warning. If it fails on some ranks only, the others wait for
-them in the step's collectives, and the run ends.
+    -> + bf16, oneDNN, torch.compile, bf16 residual -> + fp8 -> + Triton, CUDA graphs
+Each `->` adds the paths of one kind of rounding, and takes one step of a small model (small_step.py). If the step
+fails, or its loss, gradients or updates exceed their bounds, its paths are tried one by one. The run continues without
+a path that fails alone, and prints a warning. If a step fails on some ranks only, the others wait for them in the
+step's collectives, and the run ends.
 """
 
 import gc
 import subprocess
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -52,8 +55,8 @@ class FastPath(NamedTuple):
     """What a run uses without it."""
     setting: str
     """The setting of a run without it."""
-    rounds: bool
-    """Whether it may round differently in 16 or 8 bits: then gradients have a wider bound and updates have none."""
+    rounding: Literal["16 bits", "8 bits", "as before"]
+    """The format in which it may round differently: then gradients have a wider bound and updates have none."""
     is_on: Callable[[Arithmetic], bool]
     without: dict[str, Any]
     """The fields of an arithmetic that doesn't use it."""
@@ -72,25 +75,16 @@ FAST_PATHS = (
         "bf16",
         "fp32",
         "precision.compute=fp32",
-        True,
+        "16 bits",
         lambda chosen: without_fp8(chosen.precision) == "bf16",
         {"precision": "fp32"},
     ),
-    FastPath(
-        "fp8",
-        "bf16",
-        "precision.compute=bf16",
-        True,
-        lambda chosen: chosen.precision == "fp8",
-        {"precision": "bf16"},
-        ("bf16",),
-    ),
-    FastPath("oneDNN matmuls", "torch matmul", "compute.products=torch", True, _by_onednn, {"products": ()}),
+    FastPath("oneDNN matmuls", "torch matmul", "compute.products=torch", "16 bits", _by_onednn, {"products": ()}),
     FastPath(
         "torch.compile",
         "torch's own operations",
         "compute.compile=none",
-        True,
+        "16 bits",
         lambda chosen: chosen.compile != "none",
         {"compile": "none"},
     ),
@@ -98,16 +92,25 @@ FAST_PATHS = (
         "bf16 residual",
         "hidden states in fp32",
         "precision.residual=fp32",
-        True,
+        "16 bits",
         lambda chosen: without_fp8(chosen.precision) == "bf16" and chosen.residual == "bf16",
         {"residual": "fp32"},
+        ("bf16",),
+    ),
+    FastPath(
+        "fp8",
+        "bf16",
+        "precision.compute=bf16",
+        "8 bits",
+        lambda chosen: chosen.precision == "fp8",
+        {"precision": "bf16"},
         ("bf16",),
     ),
     FastPath(
         "Triton optimizer",
         "torch's optimizer",
         "optimizer.impl=torch",
-        False,
+        "as before",
         lambda chosen: chosen.impl == "triton",
         {"impl": "torch"},
     ),
@@ -115,7 +118,7 @@ FAST_PATHS = (
         "apex's optimizer",
         "torch's optimizer",
         "optimizer.impl=torch",
-        False,
+        "as before",
         lambda chosen: chosen.impl == "apex",
         {"impl": "torch"},
     ),
@@ -123,7 +126,7 @@ FAST_PATHS = (
         "CUDA graphs",
         "steps without graphs",
         "compute.compile=default",
-        False,
+        "as before",
         lambda chosen: chosen.compile == "graphs",
         {"compile": "default"},
         ("bf16", "torch.compile"),
@@ -148,21 +151,25 @@ def check_fast_paths(system: System, world: World, fastest: Arithmetic, take: Ta
     plain = without(fastest, off)
     expected = take(plain.applied(system), world, dict(plain.products))
     refused = []
-    for path in paths:
-        result, problem = _try_path(path, fastest, off, expected, take, system, world)
+    groups = [list(group) for _, group in groupby(paths, attrgetter("rounding"))]
+    while groups:
+        group = groups.pop(0)
+        result, problem = _try_paths(group, fastest, off, expected, take, system, world)
         problems = [text for text in world.from_all(problem) if text]
-        if problems:
-            refused.append(f"{path.name} refused: {problems[0]}; using {path.instead} instead")
-        else:
-            off.remove(path.name)
+        if not problems:
+            off.difference_update(path.name for path in group)
             expected = result
+        elif len(group) > 1:
+            groups = [[path] for path in group] + groups
+        else:
+            refused.append(f"{group[0].name} refused: {problems[0]}; using {group[0].instead} instead")
     # Each step's trainer is part of a cycle, like its compiled layers, and takes 0.9 GB with BERT-Large's vocabulary
     gc.collect()
     return replace(without(fastest, off), checked=tuple(path.name for path in paths), refused=tuple(refused))
 
 
-def _try_path(
-    path: FastPath,
+def _try_paths(
+    group: Sequence[FastPath],
     fastest: Arithmetic,
     off: Collection[str],
     expected: StepResult,
@@ -170,25 +177,30 @@ def _try_path(
     system: System,
     world: World,
 ) -> tuple[StepResult, str]:
-    """Take a step with a path in addition to those that aren't `off`; return its result and what is wrong with it."""
-    for name in path.needs:
-        if name in off:
-            return {}, f"needs {name}, which was refused"
-    trial = without(fastest, [name for name in off if name != path.name])
+    """Take a step with a group of paths beside those that aren't `off`; return its result and what is wrong with it."""
+    names = [path.name for path in group]
+    still_off = [name for name in off if name not in names]
+    for path in group:
+        for name in path.needs:
+            if name in still_off:
+                return {}, f"needs {name}, which was refused"
+    trial = without(fastest, still_off)
+    trial_system, products = trial.applied(system), dict(trial.products)
 
     def attempt() -> tuple[StepResult, str]:
-        result = take(trial.applied(system), world, dict(trial.products))
-        if path.find_problem is None:
-            return result, ""
-        return result, path.find_problem(trial.applied(system), world, dict(trial.products))
+        result = take(trial_system, world, products)
+        problems = (path.find_problem(trial_system, world, products) for path in group if path.find_problem)
+        return result, next(filter(None, problems), "")
 
-    outcome = attempt_together(world, f"the check of {path.name}", attempt, _failures(), f"add --set {path.setting}")
+    remedy = "add " + " ".join(f"--set {path.setting}" for path in group)
+    outcome = attempt_together(world, f"the check of {', '.join(names)}", attempt, _failures(), remedy)
     if isinstance(outcome, Exception):
         return {}, reason_of(outcome)
     result, problem = outcome
-    bounds = _BOUNDS if path.rounds else _BOUNDS_WITHOUT_ROUNDING
+    rounds = group[0].rounding != "as before"
+    bounds = _BOUNDS if rounds else _BOUNDS_WITHOUT_ROUNDING
     bound = bounds.get(trial.precision, _EXACT)
-    return result, difference(result, expected, bound, updates=not path.rounds) or problem
+    return result, difference(result, expected, bound, updates=not rounds) or problem
 
 
 def _failures() -> tuple[type[Exception], ...]:

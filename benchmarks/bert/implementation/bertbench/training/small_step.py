@@ -1,6 +1,7 @@
 """Take one step of a small model like the run's, so that two arithmetics can be compared before the clock starts.
 
-The model has two of the run's layers, takes one synthetic batch, and drops nothing. `masks_problem` alone takes steps
+The model has two of the run's layers, takes one synthetic batch, and drops nothing. If the run shards, so does the
+check, and a second step reads the weights that the ranks gathered after the first. `masks_problem` alone takes steps
 with dropout: it replays a recorded step, because a stale seed would produce the same mask for the whole run.
 """
 
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from bertbench.config import System
 from bertbench.config.optimizer import Communication, Sync
+from bertbench.distributed.sliced_tensor import SlicedTensor
 from bertbench.distributed.world import World
 from bertbench.loading.batch import synthetic
 from bertbench.loading.bins import Bins
@@ -24,7 +26,7 @@ from bertbench.model.products import Shape
 from bertbench.training.whole_trainer import WholeTrainer
 
 if TYPE_CHECKING:
-    from bertbench.training.graph_trainer import Record
+    from bertbench.training.recording import Record
 
 _SEED = 5
 _LAYERS = 2
@@ -32,11 +34,11 @@ _SAMPLES = 8
 _LENGTH = 64
 _REPEATED = 1e-6  # of a loss: a forward pass has no atomic additions, so the same masks give the same loss
 StepResult = dict[str, Tensor]
-"""The results of a step by name: the loss, the first moments, and the updates of weights."""
+"""The results of a step by name: the loss, the first moments, and the updates of weights; whole on every rank."""
 
 
 def take_step(system: System, world: World, products: dict[Shape, Products]) -> StepResult:
-    """Take one step of a trainer like the run's, but smaller."""
+    """Take one step, two if weights are sharded, of a trainer like the run's, but smaller. Collective."""
     small = _small(system)
     part, batch = _small_part(small, world)
     trainer: WholeTrainer
@@ -50,12 +52,33 @@ def take_step(system: System, world: World, products: dict[Shape, Products]) -> 
         trainer = WholeTrainer(small, world, _SEED, None, products)
         batch = fill_of(small)(batch)
     before = {name: tensor.clone() for name, tensor in trainer.state().items() if name.startswith("model.")}
-    report = trainer.step(0, [LoadedPart(part, batch.to(world.device))])
-    result = {name: tensor.clone() for name, tensor in trainer.state().items() if not name.endswith(".second")}
+    loaded = LoadedPart(part, batch.to(world.device))
+    for number in range(2 if small.optimizer.sharded else 1):
+        report = trainer.step(number, [loaded])
+    state = {name: tensor for name, tensor in trainer.state().items() if not name.endswith(".second")}
+    result = {name: tensor.clone() for name, tensor in state.items() if not isinstance(tensor, SlicedTensor)}
+    if small.optimizer.sharded:
+        slices = {name: tensor for name, tensor in state.items() if isinstance(tensor, SlicedTensor)}
+        result |= _whole_tensors(slices, world)
     trainer.close()
     for name, weight in before.items():
         result[name] -= weight  # the update
     return {"loss": report.loss.detach().clone(), **result}
+
+
+def _whole_tensors(slices: dict[str, SlicedTensor], world: World) -> dict[str, Tensor]:
+    """Return whole tensors, given this rank's slice of each, if it has one. Collective."""
+    shapes: dict[str, torch.Size] = {}
+    for shapes_of_rank in world.from_all({name: tensor.shape for name, tensor in slices.items()}):
+        shapes |= shapes_of_rank
+    whole = {}
+    for name in sorted(shapes):
+        tensor = torch.zeros(shapes[name], device=world.device)
+        for offsets, values in slices[name].rectangles if name in slices else []:
+            place = [slice(offset, offset + size) for offset, size in zip(offsets, values.shape, strict=True)]
+            tensor[tuple(place)] = values
+        whole[name] = world.sum(tensor)
+    return whole
 
 
 def _small_part(small: System, world: World) -> LoadedPart:
@@ -116,18 +139,18 @@ def _small(system: System) -> System:
         },
         "data": {"local_batch": _SAMPLES, "global_batch_size": None, "gradient_accumulation_steps": 1},
         "schedule": {"warmup_steps": 0, "start_warmup_step": 0},
-        "optimizer": {"ema_decay": 0.0, "sharded": False},
+        "optimizer": {"ema_decay": 0.0},
     }
     sections = {name: getattr(system, name).model_copy(update=change) for name, change in changes.items()}
     return system.model_copy(update={**sections, "sync": Sync(), "communication": _small_sum(system)})
 
 
 def _small_sum(system: System) -> Communication:
-    """Return how ranks sum in a checked step: in bf16 if the run does so, unsharded, else in fp32.
+    """Return how ranks sum in a checked step: in bf16 if the run does so, else in fp32.
 
     Triton's optimizer reads such sums itself. Steps with torch's optimizer sum in bf16, too, to be compared with it.
     """
-    if system.communication.compression == "bf16" and not system.optimizer.sharded:
+    if system.communication.compression == "bf16":
         return Communication(compression="bf16")
     return Communication()
 
