@@ -65,6 +65,7 @@ def filled(content: bytes) -> Callable[[Path], object]:
         (INDEX, filled(table({b"key": b"value"})), "without a checkpoint's header"),
         (INDEX, filled(table({b"": b"", b"a": b"\xff"})), "is damaged"),
         (INDEX, filled(table({b"": b""}, 7)), "compression 7"),
+        (INDEX, filled(table({b"": b"", b"a" * 5000: b""})), "a tensor's name of 5,000 bytes"),
         (DATA, Path.unlink, f"No such file or directory); it holds {KERNEL}: copy all data files"),
         (DATA, lambda path: cut(path, 0), f"is empty, but holds {KERNEL}"),
         (DATA, lambda path: cut(path, 30), f"{KERNEL}: is damaged (the tensor ends at byte 784 of 30)"),

@@ -61,7 +61,7 @@ def records(path: Path, size: int) -> Callable[[], object]:
 
 def values_of_a_record(path: Path, size: int) -> Callable[[], object]:
     """One record, with a field for each of its values."""
-    record = published.example({"input_ids": [7] * size}, packed=False)
+    record = published.example({"input_ids": [1 << 60] * size}, packed=False)
     return lambda: feature_bytes(record)
 
 

@@ -17,6 +17,7 @@ MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
 FOOTER_BYTES = 48
 _TRAILER_BYTES = 5
 _PLAIN, _SNAPPY = 0, 1
+_LONGEST_KEY = 4096  # bytes; a few bytes of an entry may repeat the whole key before it
 
 
 def read_table(path: Path, remedy: str) -> dict[bytes, bytes]:
@@ -81,6 +82,8 @@ def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
         length, at = varint(block, at)
         if shared > len(key) or at + fresh + length > end:
             raise ValueError("an entry exceeds its block")
+        if shared + fresh > _LONGEST_KEY:
+            raise ValueError(f"a tensor's name of {shared + fresh:,} bytes, expected at most {_LONGEST_KEY:,}")
         key = key[:shared] + block[at : at + fresh]
         yield key, block[at + fresh : at + fresh + length]
         at += fresh + length

@@ -127,6 +127,10 @@ def _make_parts(
     request = work / _ASKED
     if not request.exists() or request.read_text() != asked:
         shutil.rmtree(work, ignore_errors=True)
+    listed = {source.finished(work) for source in sources}
+    for path in work.glob("part_*.json"):
+        if path not in listed:  # its shards may be overwritten now
+            path.unlink()
     missing = [source for source in sources if not source.is_finished(work, split)]
     if len(missing) < len(sources):
         progress.message(f"{len(sources) - len(missing)} of {len(sources)} files were already finished")
@@ -151,8 +155,6 @@ def _write_parts(
         made = ((source, make(scratch, source)) for source in missing)
     samples = 0
     for count, (source, shards) in enumerate(made, start=1):
-        for stale in (*work.glob(f"part_{source.number:05d}_*"), *work.glob(f"{split}/part_{source.number:05d}_*")):
-            stale.unlink()
         for shard in shards:
             (scratch / shard.name).replace(work / split / shard.name)
         write_state(source.finished(work), [asdict(shard) for shard in shards])

@@ -106,7 +106,7 @@ def _source(kinds: Sequence[str], files: Sequence[InputFile]) -> dict[str, Any]:
 
 
 def warn_of_one_article(where: str, documents: Sequence[Document]) -> None:
-    """Print a warning if sentence pairs of different articles, of which next-sentence labels tell, can't be made."""
+    """Print a warning if there is one article, because next-sentence labels then tell nothing of articles."""
     if len(documents) == 1:
         print(
             f"warning: {where}: found one article, so sentences labelled as unrelated come from the same one; separate "
