@@ -3,7 +3,6 @@
 tests/slurm runs run.sub under a real Slurm.
 """
 
-import errno
 import os
 import re
 import shutil
@@ -15,10 +14,9 @@ import pytest
 from bertbench.common.paths import LAUNCH, REPOSITORY
 from bertbench.launch.variables import RUNS_VARIABLES, VARIABLES
 from tests.conftest import Program
-from tests.faults import failing_calls
 
 # pyxis and apptainer let an image's variables win over the job's, unless they are named or given
-IMAGE = "export DATADIR=/image LOGDIR=/image LR=9 MASTER_ADDR=image BERTBENCH_LAUNCHED=image"
+IMAGE = "export DATADIR=/image LOGDIR=/image LR=9 PET_MASTER_ADDR=image PET_NNODES=image"
 SRUN = r"""
 keep= image=
 [ "$1" != --help ] || { echo "${PYXIS-      --container-image=PATH}"; exit; }
@@ -31,11 +29,12 @@ while [ "${1#--}" != "$1" ]; do
   shift
 done
 if [ -n "$image" ]; then
-  for pair in DATADIR=/image LOGDIR=/image LR=9 MASTER_ADDR=image BERTBENCH_LAUNCHED=image; do
+  for pair in DATADIR=/image LOGDIR=/image LR=9 PET_MASTER_ADDR=image PET_NNODES=image; do
     case "$keep" in *",${pair%%=*},"*) ;; *) export "$pair" ;; esac
   done
 fi
-[ "$1" != /workspace/bertbench/run_and_time.sh ] || { shift; set -- rank "$@"; }
+[ "$4" != node ] || { shift 4; export PET_NODE_RANK=1; } # bash -c WORDS node
+[ "$1" != /workspace/bertbench/run_and_time.sh ] || { shift; set -- launcher "$@"; }
 exec "$@"
 """
 APPTAINER = rf"""
@@ -44,7 +43,7 @@ echo "apptainer $*" >>"$SEEN"
 for name in $(env | sed -n 's/^APPTAINERENV_\([A-Z_]*\)=.*/\1/p'); do eval "export $name=\"\$APPTAINERENV_$name\""; done
 while [ "$1" != /workspace/bertbench/run_and_time.sh ]; do shift; done
 shift
-exec rank "$@"
+exec launcher "$@"
 """
 GIVEN_ONLY = r"""
 [ "$1" != info ] || exit 0
@@ -55,16 +54,11 @@ while [ "$1" != /workspace/bertbench/run_and_time.sh ]; do
   shift
 done
 shift
-exec env -i PATH="$PATH" SEEN="$SEEN" $given rank "$@"
+exec env -i PATH="$PATH" SEEN="$SEEN" $given launcher "$@"
 """
-RANK = """
-echo "rank DATADIR=$DATADIR LOGDIR=$LOGDIR LR=$LR MASTER_ADDR=$MASTER_ADDR LAUNCHED=$BERTBENCH_LAUNCHED" \
-  "CLEARED=$BERTBENCH_CACHES_CLEARED" \
-  "VARIABLES=$BERTBENCH_VARIABLES: $*" >>"$SEEN"
-while [ $# -gt 1 ]; do
-  [ "$1" != --resolve ] || printf '%s\n' two_n2 "2 4" LR=0.003 --set optimizer.learning_rate=0.003 >"$2"
-  shift
-done
+LAUNCHER = """
+echo "launcher DATADIR=$DATADIR LOGDIR=$LOGDIR LR=$LR at $PET_MASTER_ADDR node $PET_NODE_RANK of $PET_NNODES" \
+  "$BERTBENCH_RUN: $*" >>"$SEEN"
 """
 SCONTROL = """
 case "$2" in
@@ -89,11 +83,11 @@ def run_sub(
     **variables: str,
 ) -> tuple[int, list[str], str]:
     """The exit code of run.sub on 2 nodes of 32 CPUs and 4 tasks, what was started, and what it said."""
-    for name, lines in {"srun": SRUN, "rank": RANK, "scontrol": SCONTROL}.items():
+    for name, lines in {"srun": SRUN, "launcher": LAUNCHER, "scontrol": SCONTROL}.items():
         program(name, lines)
     for name in starters:
         program(name, STARTERS[name])
-    program("run_and_time.sh", RANK)
+    program("run_and_time.sh", LAUNCHER)
     job = {
         "SLURM_JOB_ID": "77", "SLURM_JOB_NODELIST": "node[01-02]", "SLURM_NNODES": "2",
         "SLURM_SUBMIT_DIR": str(tmp_path), "SLURM_JOB_CPUS_PER_NODE": "32(x2)",
@@ -133,14 +127,10 @@ def test_the_job_s_variables_win_over_an_image_s(
     code, seen, said = run_sub(tmp_path, program, "dgxa100_n8", **variables)
     assert (code, said) == (0, "")
     assert any(started in line for line in seen)
-    first, *ranks = [line for line in seen if line.startswith("rank ")]
-    job = f"DATADIR={tmp_path}/data LOGDIR={tmp_path}/runs LR=3e-3 MASTER_ADDR=10.0.0.1"
-    assert "--resolve" in first
-    assert f"DATADIR={tmp_path}/data LOGDIR={tmp_path}/runs LR=3e-3" in first
-    (rank,) = ranks
-    assert job in rank
-    assert "LAUNCHED=image" not in rank
-    assert "VARIABLES=LR=0.003: two_n2 --set optimizer.learning_rate=0.003 --result" in rank
+    (launcher,) = [line for line in seen if line.startswith("launcher ")]
+    folders = f"DATADIR={tmp_path}/data LOGDIR={tmp_path}/runs"
+    assert f"{folders} LR=3e-3 at 10.0.0.1 node 1 of 2 job=77&caches_cleared=false&began=" in launcher
+    assert launcher.endswith(": dgxa100_n8")
 
 
 @pytest.mark.parametrize(
@@ -165,7 +155,7 @@ def test_the_repository_is_found_from_the_spooled_copy_of_the_script(
     for copy in (tmp_path / "copy.sub", tmp_path / "spool" / "job00077" / "slurm_script"):
         shutil.copy(RUN_SUB, copy)
     start = tmp_path / "a clone" / "run_and_time.sh"
-    start.write_text(f'#!/bin/sh\necho "home $0" >>"$SEEN"\n{RANK}')
+    start.write_text(f'#!/bin/sh\necho "home $0" >>"$SEEN"\n{LAUNCHER}')
     start.chmod(0o755)
     (benchmark / "run_and_time.sh").symlink_to("../../run_and_time.sh")
     place = {
@@ -175,7 +165,7 @@ def test_the_repository_is_found_from_the_spooled_copy_of_the_script(
     code, seen, said = run_sub(tmp_path, program, "dgxa100_n8", script=copy, **place)
     assert (code, said) == (0, "")
     assert f"home {start}" in seen
-    assert (tmp_path / "a clone" / "runs" / "dgxa100_n8").is_dir()
+    assert (tmp_path / "a clone" / "runs").is_dir()
 
 
 REGISTRY = "registry.example.org/bert:1"
@@ -202,10 +192,8 @@ def test_an_image_is_started_by_a_program_that_the_site_has_and_gets_the_job_s_v
     code, seen, said = run_sub(tmp_path, program, "two_n2", starters=starters, **variables, **without)
     assert (code, said) == (0, "")
     assert any(re.match(started.format(tmp_path), line) for line in seen), seen
-    job = f"DATADIR={tmp_path}/data LOGDIR={tmp_path}/runs LR=3e-3 MASTER_ADDR=10.0.0.1"
-    _, rank = [line for line in seen if line.startswith("rank ")]
-    assert job in rank
-    assert "VARIABLES=LR=0.003: two_n2 --set optimizer.learning_rate=0.003 --result" in rank
+    (launcher,) = [line for line in seen if line.startswith("launcher ")]
+    assert f"DATADIR={tmp_path}/data LOGDIR={tmp_path}/runs LR=3e-3 at 10.0.0.1 node 1 of 2" in launcher
 
 
 def test_enroot_s_container_runs_the_words_and_not_its_own_entry_point(tmp_path: Path, program: Program) -> None:
@@ -220,37 +208,7 @@ def test_enroot_s_container_runs_the_words_and_not_its_own_entry_point(tmp_path:
     assert "enroot import --output IMAGE.sqsh" in said
 
 
-def test_without_such_variables_no_step_reads_them(tmp_path: Path, program: Program) -> None:
-    image = {"CONTAINER": "pyxis", "CONT": "registry.example.org/bert:1"}
-    code, seen, said = run_sub(tmp_path, program, "dgxa100_n8", NEXP="2", LR="", **image)
-    assert (code, said) == (0, "")
-    ranks = [line for line in seen if line.startswith("rank ")]
-    assert len(ranks) == 2
-    assert all(f"DATADIR={tmp_path}/data" in rank and ": dgxa100_n8 --result" in rank for rank in ranks)
-
-
-def test_a_log_that_another_job_has_just_made_is_left_to_it(tmp_path: Path, program: Program) -> None:
-    """A client of a network file system may still believe that the file doesn't exist."""
-    log = tmp_path / "runs" / "two_n2" / "bert" / "result_0.txt"
-    log.parent.mkdir(parents=True)
-    log.write_text("another job's\n")
-    unseen = {"FAULT_CALL": "stat", "FAULT_PATH": log.name, "FAULT_ERRNO": str(errno.ENOENT)}
-    preloaded = {"LD_PRELOAD": str(failing_calls.library(tmp_path)), **unseen}
-    code, seen, said = run_sub(tmp_path, program, "two_n2", **preloaded)
-    assert (code, said) == (0, "")
-    assert log.read_text() == "another job's\n"
-    assert any(f"--result {log.parent}/result_1.txt" in line for line in seen)
-
-
-def test_a_folder_that_takes_no_log_ends_the_job_with_one_line(tmp_path: Path, program: Program) -> None:
-    refused = {"FAULT_CALL": "open", "FAULT_PATH": "result_0.txt", "FAULT_ERRNO": str(errno.EROFS)}
-    preloaded = {"LD_PRELOAD": str(failing_calls.library(tmp_path)), **refused}
-    code, seen, said = run_sub(tmp_path, program, "two_n2", **preloaded)
-    assert (code, [line for line in seen if "--result" in line]) == (2, [])
-    assert re.fullmatch(r"run.sub: can't make .*result_0.txt \(Read-only file system\); set LOGDIR to .*\n", said)
-
-
-@pytest.mark.parametrize(("exported", "dropped"), [("1", "1"), ("0", "0"), ("true", "1")])
+@pytest.mark.parametrize(("exported", "dropped"), [("1", "true"), ("0", "false"), ("true", "true")])
 def test_clearing_caches_is_asked_for_as_published_submissions_do_or_by_a_command(
     tmp_path: Path, program: Program, exported: str, dropped: str
 ) -> None:
@@ -258,50 +216,29 @@ def test_clearing_caches_is_asked_for_as_published_submissions_do_or_by_a_comman
     code, seen, said = run_sub(tmp_path, program, "two_n2", CLEAR_CACHES=exported)
     assert (code, said) == (0, "")
     assert ("sudo /sbin/sysctl vm.drop_caches=3" in seen) == (exported == "1")
-    assert any(f"CLEARED={dropped}" in line for line in seen)
+    assert any(f"caches_cleared={dropped}" in line for line in seen)
 
 
-def test_each_task_gets_its_part_of_a_node_s_cores(tmp_path: Path, program: Program) -> None:
-    _, seen, _ = run_sub(tmp_path, program, "dgxa100_n8")
-    assert "--cpus-per-task=8" in seen  # 32 of 4
-    assert "--cpu-bind=none" in seen
-    (tmp_path / "seen").unlink()
-    _, seen, _ = run_sub(tmp_path, program, "dgxa100_n8", SLURM_CPUS_PER_TASK="3")
-    assert "--cpus-per-task=3" in seen
-
-
-def test_without_a_number_of_tasks_the_job_has_the_system_s_ranks(tmp_path: Path, program: Program) -> None:
+def test_each_node_has_one_launcher_with_all_its_cores(tmp_path: Path, program: Program) -> None:
     """Published submissions give sbatch only -N and -t. Slurm then counts a node's 32 cores as tasks."""
-    nodes_alone = {"SLURM_NTASKS_PER_NODE": "", "SLURM_TASKS_PER_NODE": "32(x2)"}
-    code, seen, said = run_sub(tmp_path, program, "two_n2", **nodes_alone)
-    assert (code, said) == (0, "")
-    resolving, *ranks = [line for line in seen if line.startswith("rank ")]
-    assert ": two_n2 --resolve " in resolving
-    assert len(ranks) == 1
-    assert {"--ntasks=8", "--ntasks-per-node=4", "--cpus-per-task=8"} <= set(seen)
-    for settings, expected in (
-        ({"SLURM_NNODES": "3"}, "the job has 3 nodes, but two_n2 has 2; submit it with sbatch -N 2"),
-        (
-            {"SLURM_NTASKS_PER_NODE": "2", "LR": "1"},
-            "the job has 2 tasks on each node, but two_n2 has 4 ranks; omit --ntask",
-        ),
-        (
-            {"SLURM_JOB_CPUS_PER_NODE": "1(x2)"},
-            "4 ranks need as many cores on each node, but the job has 1; submit it with sbatch --excl",
-        ),
-    ):
-        code, _, said = run_sub(tmp_path, program, "two_n2", **{**nodes_alone, **settings})
-        assert code == 2
-        assert said.startswith(f"run.sub: {expected}")
+    _, seen, _ = run_sub(tmp_path, program, "dgxa100_n8", SLURM_NTASKS_PER_NODE="", SLURM_TASKS_PER_NODE="32(x2)")
+    assert {"--ntasks=2", "--ntasks-per-node=1", "--cpus-per-task=32", "--cpu-bind=none"} <= set(seen)
+
+
+def test_an_earlier_record_comes_first(tmp_path: Path, program: Program) -> None:
+    _, seen, _ = run_sub(tmp_path, program, "dgxa100_n8", BERTBENCH_RUN="exported=%7B%7D", NEXP="2")
+    first, second = [line for line in seen if line.startswith("launcher ")]
+    assert "node 1 of 2 exported=%7B%7D&job=77&" in first
+    assert re.search(r"&allocated=[0-9.]+&submitted=[0-9]+: ", first)
+    assert "allocated" not in second  # only the first run waited in the queue
 
 
 def test_a_variable_names_the_system_and_another_the_number_of_runs(tmp_path: Path, program: Program) -> None:
     code, seen, said = run_sub(tmp_path, program, "--smoke", DGXSYSTEM="DGXA100_8x8x48x1", NEXP="2")
     assert (code, said) == (0, "")
-    first, *ranks = [line.partition("/seen")[0] for line in seen if line.startswith("rank ")]
-    assert ": --smoke --resolve" in first
-    assert len(ranks) == 2
-    assert all(": two_n2 --set optimizer.learning_rate=0.003 --smoke --result" in rank for rank in ranks)
+    launchers = [line for line in seen if line.startswith("launcher ")]
+    assert len(launchers) == 2
+    assert all(line.endswith(": --smoke") for line in launchers)
 
 
 WRONG = [

@@ -1,6 +1,7 @@
 """Variables that published submissions export: honoured, refused by name, printed and recorded."""
 
 import argparse
+import dataclasses
 import json
 import math
 import os
@@ -12,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from bertbench.cli import launching, running
 from bertbench.cli.main import main
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import REPOSITORY
@@ -20,8 +20,9 @@ from bertbench.distributed.world import World
 from bertbench.launch.command_lines import SLURM_SCRIPT
 from bertbench.launch.honour import honour
 from bertbench.launch.image import image_for
+from bertbench.launch.options import RUN, RunOptions
 from bertbench.launch.time_limits import minutes_of
-from bertbench.launch.variables import HYPER_PARAMETERS, OTHER_NAMES, RECORD, VARIABLES, Variables
+from bertbench.launch.variables import HYPER_PARAMETERS, OTHER_NAMES, VARIABLES, Variables
 from bertbench.training import rank_run
 from tests.conftest import Answer, Captured, Printed, write_json
 from tests.distributed.test_ranks import SHELL
@@ -267,9 +268,9 @@ def test_a_command_that_makes_one_run_refuses_several(printed: Printed, monkeypa
     assert "NEXP=2: `bertbench train` makes one run" in printed("train", "cpu_demo", code=2)
     for name, text in {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}.items():
         monkeypatch.setenv(name, text)
-    assert "NEXP=2: torchrun and srun start the ranks of one run" in printed("launch", "cpu_demo", code=2)
+    assert "NEXP=2: torchrun starts the ranks of one run" in printed("launch", "cpu_demo", code=2)
     monkeypatch.delenv("NEXP")
-    assert "--runs 3: torchrun and srun start" in printed("launch", "cpu_demo", "--runs", "3", code=2)
+    assert "--runs 3: torchrun starts" in printed("launch", "cpu_demo", "--runs", "3", code=2)
 
 
 def test_a_variable_of_run_sub_beats_the_file_and_an_argument_beats_it(
@@ -336,45 +337,29 @@ def test_a_hyper_parameter_by_another_name_passes_if_the_system_has_its_value(ho
 
 def test_a_record_ends_the_reading_of_variables(honoured: Honoured) -> None:
     first = honoured({"LR": "1e-3", "NEXP": "4", "DATADIR": "/a b,c&d"}, system="dgxa100_n1")
-    later = honoured({"LR": "fast", RECORD: first.variables.record()}, system="dgxa100_n1")
+    record = RunOptions(exported=first.variables.values).text()
+    later = honoured({"LR": "fast", RUN: record}, system="dgxa100_n1")
     assert later.overrides == []
     assert later.variables.values == {"LR": "1e-3", "NEXP": "4", "DATADIR": "/a b,c&d"}
     assert later.variables.lines == []
 
 
-def test_run_sub_gets_the_settings_of_variables_in_a_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: Printed
-) -> None:
-    for name, text in {"DGXSYSTEM": "DGXA100_1x8x56x1", "SEED": "3", "LR": "4e-4"}.items():
-        monkeypatch.setenv(name, text)
-    printed("launch", "--smoke", "--resolve", tmp_path / "resolved")
-    assert (tmp_path / "resolved").read_text().splitlines() == [
-        "dgxa100_n1", "1 8", "DGXSYSTEM=DGXA100_1x8x56x1&SEED=3&LR=4e-4",
-        "--seed", "3", "--set", "optimizer.learning_rate=0.0004",
-    ]  # fmt: skip
-    said = printed("launch", "--runs", "2", "--seed", "3", "--resolve", tmp_path / "other", code=2)
-    assert "--runs" in said
-    assert not (tmp_path / "other").exists()
+def test_options_pass_to_another_process_unchanged_and_a_script_adds_to_them() -> None:
+    options = RunOptions(
+        "a b.json", ["data.path=a&b=c"], seed=0, result=Path("/ä/\udcff.txt"), resume="auto", short="smoke",
+        exported={"LR": "1e-3"}, launched=True, began=1.5,
+    )  # fmt: skip
+    assert RunOptions.passed_on({RUN: options.text()}) == options
+    more = RunOptions.passed_on({RUN: f"{options.text()}&began=2.25&caches_cleared=true&job=7"})
+    assert more == dataclasses.replace(options, began=2.25, caches_cleared=True, job=7)
+    assert RunOptions.passed_on({}) == RunOptions()
 
 
-def test_in_an_interactive_shell_on_and_dry_run_start_no_ranks_and_a_run_starts_its_own(
-    printed: Printed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, text in {**SHELL, "RANK": "0", "WORLD_SIZE": "1", "CONT": "registry.example.org/bert:1"}.items():
-        monkeypatch.setenv(name, text)
-    assert "run.sub cpu_demo --smoke" in printed("launch", "cpu_demo", "--on", "slurm", "--dry-run", "--smoke")
-    started: list[list[str]] = []
-
-    def run_here(system: object, arguments: argparse.Namespace, **_: object) -> tuple[None, int]:
-        started.append(running.rank_words(arguments))
-        return None, 0
-
-    for module in (running, launching):
-        monkeypatch.setattr(module, "run_here", run_here)
-    monkeypatch.setattr(rank_run, "outcome", lambda _: {})
-    for command in ("launch", "train"):
-        printed(command, "cpu_demo", "--smoke")
-    assert started == [["--smoke"], ["--smoke"]]
+def test_in_a_job_the_job_makes_the_runs(honoured: Honoured) -> None:
+    arguments = honoured({RUN: "job=7", "NEXP": "4", "WALLTIME": "90"}, system="dgxa100_n1", dry_run=False)
+    assert (arguments.runs, arguments.variables.values["NEXP"]) == (1, "4")
+    with pytest.raises(ConfigError, match="SEED=3 with NEXP=4 would repeat the same run"):
+        honoured({RUN: "job=7", "NEXP": "4", "SEED": "3"}, system="dgxa100_n1", dry_run=False)
 
 
 def test_ranks_that_no_launcher_of_ours_starts_read_them_and_one_prints(tmp_path: Path, tiny_file: str) -> None:
@@ -395,7 +380,7 @@ def test_one_rank_per_node_prints_the_refusal_of_all(tmp_path: Path, tiny_file: 
 
 
 def disagree(world: World) -> str:
-    variables = Variables({"LR": "1e-3", "DATADIR": str(world.rank)} if world.rank else {"SEED": "3"})
+    variables = {"LR": "1e-3", "DATADIR": str(world.rank)} if world.rank else {"SEED": "3"}
     try:
         rank_run.agree_on_variables(world, variables)
     except ConfigError as error:

@@ -31,7 +31,7 @@ for variable in NEXP RUNS; do
 done
 runs="${NEXP:-${RUNS:-1}}"
 [[ "${RUNS:-$runs}" == "$runs" ]] || fail "NEXP is $NEXP and RUNS is $RUNS; unset one of them"
-[[ -v BERTBENCH_VARIABLES || -z "${SEED:-}" || "$runs" == 1 ]] ||
+[[ -v BERTBENCH_RUN || -z "${SEED:-}" || "$runs" == 1 ]] ||
   fail "SEED=$SEED with $runs runs would repeat the same run; unset SEED, or make one run"
 data="${DATADIR:-$repository/data}"
 results="${LOGDIR:-$repository/runs}"
@@ -60,7 +60,7 @@ submission=(DGXSYSTEM CONFIG_NAME PGSYSTEM SEED DGXNNODES DGXNGPU PGNNODES PGNGP
   WARMUP_PROPORTION DATADIR_PHASE2 DATADIR_PHASE2_PACKED EXTRA_PARAMS PACKING_FACTOR MLPERF_SUBMISSION_ORG
   MLPERF_SUBMISSION_PLATFORM MLPERF_SUBMITTER MLPERF_SYSTEM_NAME MLPERF_STATUS MLPERF_DIVISION MLPERF_CLUSTER_NAME
   MLPERF_RULESET)
-[[ ! -v BERTBENCH_VARIABLES ]] || submission=(BERTBENCH_VARIABLES)
+[[ ! -v BERTBENCH_RUN ]] || submission=()
 for variable in "${submission[@]}" $(compgen -e | grep -E '^(NCCL|GLOO|UCX|TORCH_NCCL)_'); do
   [[ ! -v "$variable" ]] || options+=(--env "$variable=${!variable}")
 done
@@ -69,17 +69,17 @@ if [[ "$named" == *.json ]]; then
   [[ -f "$named" ]] || fail "$named: no such file; give a system file, or the name of a system"
   options+=(--volume "$(realpath "$(dirname "$named")"):/systems:ro")
   set -- "/systems/$(basename "$named")" "$@"
-elif [[ "$named" != "${DGXSYSTEM:-${CONFIG_NAME:-${PGSYSTEM:-}}}" || -v BERTBENCH_VARIABLES ]]; then
+elif [[ "$named" != "${DGXSYSTEM:-${CONFIG_NAME:-${PGSYSTEM:-}}}" || -v BERTBENCH_RUN ]]; then
   set -- "$named" "$@"
 fi
 
 worst=0
 for ((run = 1; run <= runs; run++)); do
-  cleared=0 # a container may not drop the machine's page cache, but this user perhaps may
-  if sync && sudo -n /sbin/sysctl -q vm.drop_caches=3 2>/dev/null; then cleared=1; fi
+  cleared=false # a container may not drop the machine's page cache, but this user perhaps may
+  if sync && sudo -n /sbin/sysctl -q vm.drop_caches=3 2>/dev/null; then cleared=true; fi
   code=0
-  docker run "${options[@]}" --env BERTBENCH_CACHES_CLEARED="$cleared" --env BERTBENCH_LAUNCHED="$(date +%s.%N)" \
-    "${CONT:-bertbench}" "$@" || code=$?
+  told="${BERTBENCH_RUN:+$BERTBENCH_RUN&}caches_cleared=$cleared&began=$(date +%s.%N)" # bertbench.launch.options
+  docker run "${options[@]}" --env BERTBENCH_RUN="$told" "${CONT:-bertbench}" "$@" || code=$?
   ((code <= worst)) || worst=$code
   ((code == 0 || code == 3)) || exit "$code" # 3: the run ended properly without reaching the target
 done

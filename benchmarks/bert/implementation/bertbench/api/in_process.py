@@ -30,14 +30,15 @@ from bertbench.distributed.ranks import Ranks, launched_ranks
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.watchdog import Limits
 from bertbench.distributed.world import World, join
-from bertbench.launch.local import close_log
+from bertbench.launch.local import begin_attempt, close_log
+from bertbench.launch.options import RunOptions
 from bertbench.launch.rank import SEED_BITS
 from bertbench.loading.inputs import open_data, recipe_differences
 from bertbench.machine.describe import hardware_differences
 from bertbench.results.files import ResultFiles
 from bertbench.results.run_progress import RunProgress
 from bertbench.training.build import TrainOptions
-from bertbench.training.rank_run import RunOptions, new_files
+from bertbench.training.opened import open_run_files
 from bertbench.training.train import train
 
 _ALONE = Ranks(rank=0, size=1, local_rank=0, local_size=1)
@@ -73,8 +74,7 @@ def run_training(
             for note in notes:
                 lines.message(note)
             run_seed = secrets.randbits(SEED_BITS) if seed is None else seed
-            with files.open_timeline() as timeline:
-                timeline.attempt(again=True)
+            begin_attempt(files, None, system, RunOptions())
             files.describe(system, run_seed)
             lines.message(f"{system.name}: 1 rank, seed {run_seed}, log {shown_path(files.log)}")
             train(system, world, run_seed, files, lines, TrainOptions(startup=Startup()))
@@ -123,7 +123,9 @@ def _new_files(system: System, log: Path | None) -> ResultFiles:
     """Return the files of the run. Raises RunError if the log exists, because the run would be appended to it."""
     if log is not None and log.exists():
         raise RunError(f"{log}: this log already exists; give another name")
-    return new_files(system, RunOptions(result=log))
+    opened = open_run_files(system, RunOptions(result=log))
+    assert not isinstance(opened, int), "a new run has not ended"
+    return opened.files
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """Find the run and snapshot that `--resume` names, and restore the run's files to that moment."""
 
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,8 +33,6 @@ _FREE_LAUNCH = (
 _HELD = ("model.checkpoint", "model.initial_weights", "model.initializer_range", "precision.initial_loss_scale")
 # Settings that determine a run's arithmetic (machine/choose_arithmetic.py).
 _OF_ARITHMETIC = ("precision.compute", "compute.compile", "compute.products", "optimizer.impl")
-PUT_BACK = "BERTBENCH_PUT_BACK"
-"""Variable by which `bertbench launch` informs its ranks that it has restored the resumed run's files."""
 
 
 @dataclass(frozen=True)
@@ -211,11 +208,6 @@ def _last_sign(metrics: Path) -> float | None:
     On a CPU, a step is recorded as soon as it ends.
     """
     return metrics.stat().st_mtime if metrics.exists() and metrics.stat().st_size else None
-
-
-def restored_by_launcher() -> bool:
-    """Return whether `bertbench launch` called `continue_run`, so that even a restart that fails is in the log."""
-    return PUT_BACK in os.environ
 
 
 def restore_files(files: ResultFiles, meta: Meta) -> tuple[int, str]:

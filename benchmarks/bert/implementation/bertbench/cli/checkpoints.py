@@ -1,6 +1,7 @@
 """Commands about weights: read, list, write, evaluate and use them."""
 
 import argparse
+import os
 from pathlib import Path
 
 from bertbench.cli.arguments import (
@@ -143,18 +144,18 @@ def add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
 def evaluate(arguments: argparse.Namespace) -> int:
     """Print the accuracy of weights on the evaluation set, on rank 0.
 
-    Called directly, it is one process. Started by torchrun or Slurm, the ranks share the samples.
+    Called directly, it is one process. Started by torchrun, the ranks share the samples.
     """
     system = system_of(arguments)
     from bertbench.checkpoint.start import one_checkpoint, weights_of
     from bertbench.config.closed import EVALUATION_SAMPLES
-    from bertbench.launch.rank import ranks_of
+    from bertbench.distributed.ranks import launched_ranks
     from bertbench.training.score_weights import score_weights
 
     if arguments.weights is not None:
         one_checkpoint(system, "--weights", arguments.weights)
     path = arguments.weights or weights_of(system)
-    ranks = ranks_of(system)
+    ranks = launched_ranks(os.environ)
     score = score_weights(system, path, ranks)
     if ranks is not None and ranks.rank:
         return 0

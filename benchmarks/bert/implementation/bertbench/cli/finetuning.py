@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 from typing import TYPE_CHECKING
 
 from bertbench.cli.arguments import (
@@ -57,7 +58,7 @@ def add_squad_arguments(parser: argparse.ArgumentParser) -> None:
 def squad(arguments: argparse.Namespace) -> int:
     """Fine-tune on SQuAD and answer the development questions: 0 after all epochs, 1 or 2 on failure.
 
-    Called directly, it starts the system's ranks. Started by torchrun or Slurm, it is one of them.
+    Called directly, it starts the system's ranks. Started by torchrun, it is one of them.
     """
     if arguments.score is not None:
         return _score(arguments)
@@ -65,14 +66,14 @@ def squad(arguments: argparse.Namespace) -> int:
     if missing:
         arguments.usage_error(f"the following arguments are required: {', '.join(missing)}")
     system = system_of(arguments)
+    from bertbench.distributed.ranks import launched_ranks
     from bertbench.finetune.output import reserve_folder
     from bertbench.launch.local import check_startable, run_once
-    from bertbench.launch.rank import ranks_of
 
-    ranks = ranks_of(system)
+    ranks = launched_ranks(os.environ)
     if ranks is not None:
         return _squad_rank(system, ranks, arguments)
-    check_startable(system, "fine-tuning runs on one; add --set hardware.number_of_nodes=1")
+    check_startable(system, elsewhere="fine-tuning runs on one; add --set hardware.number_of_nodes=1")
     _squad_inputs(system, arguments)  # report bad inputs once, not on every rank
     files = reserve_folder(arguments.out)
     say_unread(system, arguments)

@@ -1,13 +1,13 @@
 """Define the command `launch`: one or more runs of a system, on this machine or with Slurm or docker."""
 
 import argparse
-import time
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bertbench.cli.arguments import add_flag, add_number, add_path, emit, say, system_of
-from bertbench.cli.running import add_train_arguments, rank_words, run_here, train
-from bertbench.common.errors import TARGET_MISSED, ConfigError, system_reason
+from bertbench.cli.running import add_train_arguments, run_here, run_options, train, train_words
+from bertbench.common.errors import TARGET_MISSED, ConfigError
 
 if TYPE_CHECKING:
     from bertbench.config import System
@@ -34,7 +34,6 @@ def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
     # options for run.sub, which the help doesn't list:
     add_path(parser, "--close", "LOG", argparse.SUPPRESS)  # ends the log of a run whose ranks are gone
     parser.add_argument("--reason", help=argparse.SUPPRESS)  # the cause that --close writes
-    add_path(parser, "--resolve", "FILE", argparse.SUPPRESS)  # receives what the exported variables ask for
 
 
 def launch(arguments: argparse.Namespace) -> int:
@@ -49,6 +48,11 @@ def launch(arguments: argparse.Namespace) -> int:
     names_one_run = (
         arguments.seed is not None or arguments.result is not None or arguments.resume not in ("auto", "never")
     )
+    in_a_job = arguments.passed.job is not None
+    if in_a_job and (arguments.on != "local" or arguments.dry_run or arguments.runs > 1):
+        raise ConfigError(
+            "run.sub takes the options of `bertbench train`; leave out --on and --dry-run, and set NEXP, not --runs"
+        )
     if arguments.runs > 1 and names_one_run:
         raise ConfigError(
             f"{arguments.variables.runs_from} with --seed, --result or --resume PATH would make the same run several "
@@ -57,13 +61,11 @@ def launch(arguments: argparse.Namespace) -> int:
     if arguments.sbatch_options and arguments.on != "slurm":
         options = " ".join(arguments.sbatch_options)
         raise ConfigError(f"{options}: words after -- are options for sbatch; add --on slurm, or leave them out")
-    if arguments.resolve is not None:
-        return _resolve(arguments)
     system = system_of(arguments)
-    from bertbench.launch.rank import ranks_of
+    from bertbench.distributed.ranks import launched_ranks
 
     here = arguments.on == "local" and not arguments.dry_run
-    if here and ranks_of(system) is not None:  # torchrun or Slurm started one of these per rank
+    if here and launched_ranks(os.environ) is not None:  # torchrun started one of these per rank
         return train(arguments)
     if arguments.runs >= _RUNS_OF_A_RESULT and "submitter" not in system.hardware.model_fields_set:
         say(
@@ -81,8 +83,9 @@ def _launch_here(arguments: argparse.Namespace, system: "System") -> int:
     for number in range(arguments.runs):
         if arguments.runs > 1:
             say(f"run {number + 1} of {arguments.runs}")
-        files, code = run_here(system, arguments, launched=time.time() if number else None)
-        outcomes.append(outcome(files))
+        files, code = run_here(system, arguments, run_options(arguments), again=number > 0)
+        if files is not None:
+            outcomes.append(outcome(files))
         codes.append(code)
         if code not in (0, TARGET_MISSED):
             break
@@ -98,7 +101,7 @@ def _launch_elsewhere(arguments: argparse.Namespace, system: "System") -> int:
     if arguments.result is not None:
         raise ConfigError("--result names a file on this machine; set LOGDIR to choose where results go elsewhere")
     asked_runs = arguments.variables.runs_as_typed(arguments.runs)
-    words = rank_words(arguments, _resume_from_anywhere(arguments.resume))
+    words = train_words(arguments, _resume_from_anywhere(arguments.resume))
     name_or_path = system.argument if system.argument == system.name else str(Path(arguments.system).absolute())
     job = Job(system, name_or_path, words, arguments.runs, arguments.variables, arguments.sbatch_options)
     start = job_start(job, arguments.on)
@@ -127,31 +130,4 @@ def _close(arguments: argparse.Namespace) -> int:
     from bertbench.results.files import ResultFiles
 
     close_log(ResultFiles(arguments.close), arguments.reason or "all ranks have exited")
-    return 0
-
-
-def _resolve(arguments: argparse.Namespace) -> int:
-    """Write what run.sub needs to know, one fact per line.
-
-    The lines are the system, the nodes and ranks per node, the record of honoured variables, and the arguments that
-    these variables stand for. Raises ConfigError for arguments that choose a place or a number of runs, because run.sub
-    already runs in a job.
-    """
-    counts_runs = arguments.runs > 1 and arguments.variables.runs_from == "--runs"
-    if arguments.on != "local" or arguments.dry_run or counts_runs:
-        raise ConfigError(
-            "run.sub takes the options of `bertbench train`; leave out --on and --dry-run, and set NEXP, not --runs"
-        )
-    say(*arguments.variables.lines)
-    system = system_of(arguments)
-    lines = [
-        arguments.system,
-        f"{system.hardware.number_of_nodes} {system.launch.ranks_per_node}",
-        arguments.variables.record(),
-        *arguments.variables.words,
-    ]
-    try:
-        arguments.resolve.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"{arguments.resolve}: cannot be written ({system_reason(error)}); set LOGDIR") from error
     return 0

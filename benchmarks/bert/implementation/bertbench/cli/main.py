@@ -4,7 +4,9 @@ import argparse
 import os
 import re
 import resource
+import signal
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
@@ -22,6 +24,7 @@ from compliance.read.record import error_json
 from compliance.read.source import CannotJudge
 from compliance.streams import guarded, open_standard_streams, output_error
 
+_MESSAGE_S = 3  # time for the first node of a job to print a message that all have
 _UNKNOWN = "unrecognized arguments:"
 """How argparse begins a message about words that no option takes."""
 _COMPLETING = "_ARGCOMPLETE"
@@ -61,10 +64,20 @@ def _main(arguments: Sequence[str] | None) -> int:
         is_of_output = output_error() is not None and not isinstance(error, BertbenchError | CannotJudge)
         if explained is None or is_of_output:
             raise  # `guarded` reports what is wrong with standard output
+        _let_the_first_node_speak()
         print(f"bertbench: {explained}", file=sys.stderr)
         if _asks_for_json(words):
             print(error_json(_name_of(words), str(explained), explained.exit_code))
         return explained.exit_code
+
+
+def _let_the_first_node_speak() -> None:
+    """On another node of a job, wait: if the first one has the same message, its end stops this process."""
+    if os.environ.get("PET_NODE_RANK", "0") != "0":
+        try:
+            time.sleep(_MESSAGE_S)
+        except KeyboardInterrupt as interrupt:
+            raise SystemExit(128 + signal.Signals(*interrupt.args or [signal.SIGINT])) from None
 
 
 def _raise_open_files() -> None:

@@ -4,6 +4,8 @@ import argparse
 import os
 import shlex
 import sys
+import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from bertbench.cli.arguments import (
@@ -22,8 +24,8 @@ from bertbench.common.errors import ConfigError, StoppedError
 
 if TYPE_CHECKING:
     from bertbench.config import System
+    from bertbench.launch.options import RunOptions
     from bertbench.results.files import ResultFiles
-    from bertbench.training.rank_run import RunOptions
 
 _LEAST_GBIT = {"cuda": 100.0, "cpu": 0.0}
 """The least bandwidth by device. NCCL exceeds 100 Gbit/s over a current network card, but not over a fallback socket or
@@ -70,81 +72,93 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
 def train(arguments: argparse.Namespace) -> int:
     """Make one timed run; return 0 if it reaches the target or is a short run, 3 if it misses it, 75 if it is stopped.
 
-    Called directly, it starts the system's ranks. Started by torchrun or Slurm, it is one of them.
+    Called directly, it starts the ranks of this machine. Started by torchrun, it is one of them.
     """
     system = system_of(arguments)
-    from bertbench.launch.rank import ranks_of
+    from bertbench.distributed.ranks import launched_ranks
     from bertbench.training.rank_run import outcome, run_as_rank
 
-    ranks = ranks_of(system)
+    options = run_options(arguments)
+    ranks = launched_ranks(os.environ)
     if ranks is not None:
-        return run_as_rank(system, ranks, run_options(arguments), unread=lambda: say_unread(system, arguments))
-    files, code = run_here(system, arguments)
-    emit(arguments.json, outcome(files))
+        return run_as_rank(system, ranks, options, announce=lambda: _announce(system, arguments))
+    files, code = run_here(system, arguments, options)
+    if files is not None:
+        emit(arguments.json, outcome(files))
     return code
 
 
 def run_options(arguments: argparse.Namespace) -> "RunOptions":
-    """Return the run's options in the form in which code outside cli/ takes them."""
-    from bertbench.training.rank_run import RunOptions
-
-    return RunOptions(
+    """Return the run's options in one record: those that a launcher passes on, or else the command line's."""
+    passed: RunOptions = arguments.passed
+    if passed.launched:
+        return passed
+    return replace(
+        passed,
+        system=arguments.system,
+        overrides=list(map(str, arguments.overrides)),
         seed=arguments.seed,
         result=arguments.result,
         resume=arguments.resume,
         allow_config_change=arguments.allow_config_change,
         short=arguments.short,
-        variables=arguments.variables,
+        exported=arguments.variables.values,
     )
 
 
-def run_here(
-    system: "System", arguments: argparse.Namespace, launched: float | None = None
-) -> tuple["ResultFiles", int]:
-    """Make one run with all its ranks on this machine; return its files and exit code.
+def _announce(system: "System", arguments: argparse.Namespace) -> None:
+    """Say what the exported variables changed, and which of the system's settings the run doesn't read."""
+    say(*arguments.variables.lines)
+    say_unread(system, arguments)
 
-    `launched` is the launch time if it isn't this process's start. run_with_docker.sh gives it in a variable.
+
+def run_here(
+    system: "System", arguments: argparse.Namespace, options: "RunOptions", again: bool = False
+) -> tuple["ResultFiles | None", int]:
+    """Make one run with this machine's ranks; return its exit code, and its files unless other nodes have them.
+
+    What can be refused before ranks start is refused here. `again` says that this process has made a run before.
     """
     from bertbench.checkpoint.resumption import ended
     from bertbench.checkpoint.start import check_start
-    from bertbench.distributed.startup import LAUNCHED, process_started
-    from bertbench.launch.local import check_startable, run_ranks
-    from bertbench.launch.variables import RECORD
+    from bertbench.distributed.ranks import launched_node
+    from bertbench.distributed.startup import process_started
+    from bertbench.launch.local import check_startable, run_ranks, run_ranks_of_node
     from bertbench.loading.inputs import open_data, recipe_differences
     from bertbench.results.files import ResultFiles
-    from bertbench.training.rank_run import code_of_ended, reserved_files, resumption_of
+    from bertbench.training.opened import open_run_files
     from bertbench.training.short_run import shortened
 
-    if arguments.allow_config_change and arguments.resume == "never":
+    if options.allow_config_change and options.resume == "never":
         raise ConfigError("--allow-config-change is for a run that resumes; give --resume too, or leave it out")
-    os.environ[LAUNCHED] = str(launched) if launched else os.environ.get(LAUNCHED, str(process_started()))
-    os.environ[RECORD] = arguments.variables.record()
-    if arguments.short:
-        shortened(system, arguments.short)  # raises its errors before the ranks start
-    check_startable(system)
-    training, _ = open_data(system)  # report bad data once, not on every rank
+    if options.short:
+        shortened(system, options.short)
+    node = launched_node(os.environ)
+    check_startable(system, node)
+    options = replace(options, began=time.time() if again else options.began or process_started())
+    if node and node.number:
+        return None, run_ranks_of_node(system, options, node)
+    training, _ = open_data(system)
     if differs := recipe_differences(system, training.folder):
         say(
             f"warning: {training.folder} was made with another data.recipe than the system file's: {'; '.join(differs)}"
         )
     check_start(system)
-    options = run_options(arguments)
-    code = code_of_ended(options)
-    if code is not None:
-        return ResultFiles(arguments.result), code
-    resumption = resumption_of(system, options)
-    files = resumption.files if resumption else reserved_files(system, options)
-    if launched is None:  # print once for all runs
-        say(*arguments.variables.lines)
-        say_unread(system, arguments)
-    code = run_ranks(system, [arguments.system, *rank_words(arguments, "never")], files, resumption)
-    if files.log.exists() and ended(files.log) is None and not arguments.short:
+    opened = open_run_files(system, options)
+    if isinstance(opened, int):
+        return ResultFiles(arguments.result), opened
+    files, resumption = opened
+    if not again:
+        _announce(system, arguments)
+    code = run_ranks(system, options, files, resumption, node)
+    resumes_itself = options.job is not None
+    if files.log.exists() and ended(files.log) is None and not options.short and not resumes_itself:
         say(_how_to_go_on(arguments, files))
     return files, code
 
 
-def rank_words(arguments: argparse.Namespace, resume: str | None = None) -> list[str]:
-    """Return the options for each rank of a run; `resume` replaces the value of --resume."""
+def train_words(arguments: argparse.Namespace, resume: str | None = None) -> list[str]:
+    """Return the options as words for another command line; `resume` replaces the value of --resume."""
     resume = resume or arguments.resume
     words = passed_on(
         arguments,
@@ -163,7 +177,7 @@ def _how_to_go_on(arguments: argparse.Namespace, files: "ResultFiles") -> str:
     from bertbench.common.terminal import shell_word
 
     if any(files.snapshots.glob(f"*/{META_NAME}")):
-        again = ["bertbench", "train", arguments.system, *rank_words(arguments, shown_path(files.log))]
+        again = ["bertbench", "train", arguments.system, *train_words(arguments, shown_path(files.log))]
         line = " ".join(shell_word(word, sys.stderr.encoding) for word in again)
         return f"resume from the last snapshot with:\n  {line}"
     return (
@@ -186,13 +200,14 @@ def add_preflight_arguments(parser: argparse.ArgumentParser) -> None:
 def preflight(arguments: argparse.Namespace) -> int:
     """Check an allocation before a run; return 0 without problems, else 1, and print a table that locates them.
 
-    Called directly, it starts the system's ranks. Started by torchrun or Slurm, it is one of them.
+    Called directly, it starts the system's ranks. Started by torchrun, it is one of them.
     """
     system = system_of(arguments)
+    from bertbench.distributed.ranks import launched_ranks
     from bertbench.launch.allocation import check_allocation
-    from bertbench.launch.rank import as_rank, ranks_of
+    from bertbench.launch.rank import as_rank
 
-    ranks = ranks_of(system)
+    ranks = launched_ranks(os.environ)
     if ranks is None:
         return _preflight_here(system, arguments)
     least_gbit = _LEAST_GBIT[system.launch.device] if arguments.min_gbit is None else arguments.min_gbit
@@ -209,15 +224,12 @@ def _preflight_here(system: "System", arguments: argparse.Namespace) -> int:
     from torch.distributed.elastic.multiprocessing import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
-    from bertbench.launch.local import agent_of, check_startable
+    from bertbench.launch.agent import agent_of
+    from bertbench.launch.local import check_startable
 
-    ranks_per_node = system.launch.ranks_per_node
     name = shlex.quote(system.argument)
-    check_startable(
-        system,
-        f"start it in an allocation with `srun --mpi=none --ntasks-per-node={ranks_per_node} bertbench preflight "
-        f"{name}`, or by torchrun on each node (docs/running.md)",
-    )
+    elsewhere = f"start `bertbench preflight {name}` by torchrun on each of them (docs/running.md)"
+    check_startable(system, elsewhere=elsewhere)
     options = passed_on(arguments, "min_gbit", "json")
     try:
         agent_of(system)("-P", "-m", "bertbench", "preflight", arguments.system, *options)

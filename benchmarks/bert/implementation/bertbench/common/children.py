@@ -12,6 +12,7 @@ they are compiling. Temporary files are removed only by commands that end in ano
 import atexit
 import ctypes
 import os
+import re
 import shutil
 import signal
 import sys
@@ -25,9 +26,8 @@ from typing import NoReturn
 
 from bertbench.common.errors import StoppedError
 
-LAUNCHER = "BERTBENCH_LAUNCHER_PID"
-"""Variable by which a launcher passes its process id to its ranks."""
 _ELASTIC_AGENT = "TORCHELASTIC_RUN_ID"  # torch's agent sets it for the ranks that it starts
+_ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # where the agent looks for a rank's cause: in its launcher's temporary folder
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 _C_LIBRARY = ctypes.CDLL(None)  # loaded here, because a child must not load anything between fork and exec
@@ -62,7 +62,7 @@ def temporary_folder() -> str:
     return folder
 
 
-def _folder_prefix(process: int) -> str:
+def _folder_prefix(process: int | str) -> str:
     return f"bertbench-{process}-"
 
 
@@ -73,10 +73,16 @@ def begin() -> None:
     started gets its signals from its launcher, and dies with it.
     """
     if _ELASTIC_AGENT in os.environ:
-        die_with_parent(int(os.environ.get(LAUNCHER, os.getppid())))
+        die_with_parent(_launcher())
     else:
         for number in obeyed(_ENDING):
             signal.signal(number, _stop)
+
+
+def _launcher() -> int:
+    """Return the process that started this rank: torchrun, or the launcher whose number its temporary folder has."""
+    ours = re.search(_folder_prefix(r"(\d+)"), os.environ.get(_ERROR_FILE, ""))
+    return int(ours[1]) if ours else os.getppid()
 
 
 def _stop(number: int, frame: FrameType | None) -> NoReturn:

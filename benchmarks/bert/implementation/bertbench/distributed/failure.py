@@ -46,8 +46,7 @@ class FailureReport:
 
     def claim(self, text: str) -> None:
         """Record why the run ends, unless a cause is already recorded."""
-        storable = text.encode("utf-8", "backslashreplace").decode()  # it may quote a path that isn't UTF-8
-        self._ask(b"", self._store.compare_set, FAILURE_KEY, "", storable)
+        self._ask(None, record_cause, self._store, text)
 
     def report(self, text: str) -> bool:
         """Record a cause as `claim` does; return whether this rank is the first to report and must print the cause."""
@@ -100,6 +99,18 @@ class FailureReport:
             return ask(*arguments)
         except (RuntimeError, OSError):
             return gone
+
+
+def record_cause(store: Store, text: str) -> None:
+    """Record in a run's store why the run ends, unless a cause is already recorded."""
+    storable = text.encode("utf-8", "backslashreplace").decode()  # it may quote a path that isn't UTF-8
+    store.compare_set(FAILURE_KEY, "", storable)
+
+
+def recorded_cause(store: Store) -> str | None:
+    """Return why the run ends, apart from a stop by a signal; None if no cause is recorded."""
+    cause = store.get(FAILURE_KEY).decode() if store.check([FAILURE_KEY]) else ""
+    return None if StoppedError.SIGN in cause else cause or None
 
 
 def report_to_launcher(cause: str) -> None:

@@ -8,17 +8,9 @@ import socket
 from datetime import timedelta
 
 from torch.distributed import TCPStore
-from torch.distributed.elastic.rendezvous import (
-    RendezvousInfo,
-    RendezvousParameters,
-    RendezvousStoreInfo,
-    rendezvous_handler_registry,
-)
-from torch.distributed.elastic.rendezvous.static_tcp_rendezvous import StaticTCPRendezvous
 
 from bertbench.common.errors import RunError
 
-BACKEND = "bertbench loopback"
 _ADDRESS, _ADDRESS_6 = "127.0.0.1", "::1"
 _CONNECT_S = 10  # on a busy machine; without loopback, the kernel refuses at once
 _NAMES = {"localhost", "localhost.localdomain", "localhost4"}
@@ -80,22 +72,3 @@ def loopback_store(port: int, timeout: timedelta = timedelta(minutes=5), address
         wait_for_workers=False,
         master_listen_fd=listener.detach(),  # the store closes it
     )
-
-
-class _OneMachine(StaticTCPRendezvous):
-    """The elastic agent's rendezvous for a single agent: it waits for no other agent, and holds the ranks' store."""
-
-    def __init__(self, parameters: RendezvousParameters) -> None:
-        self._address = own_address()
-        self._held = loopback_store(int(parameters.endpoint.rpartition(":")[2]), address=self._address)
-        super().__init__(self._address, self._held.port, 0, 1, parameters.run_id, timeout=0)
-
-    def get_backend(self) -> str:
-        return BACKEND
-
-    def next_rendezvous(self) -> RendezvousInfo:
-        where = RendezvousStoreInfo(self._address, self._held.port)
-        return RendezvousInfo(self._held, self.rank, self.world_size, where)
-
-
-rendezvous_handler_registry.register(BACKEND, _OneMachine)

@@ -11,6 +11,7 @@ import socket
 import time
 from datetime import timedelta
 from pathlib import Path
+from typing import NamedTuple
 
 from torch.distributed import HashStore, TCPStore
 from torch.distributed.distributed_c10d import PrefixStore, Store
@@ -21,8 +22,19 @@ from bertbench.distributed.ranks import AGENT, Ranks
 
 _ROLL_CALL_KEY = "bertbench/roll call"  # empty when all ranks have come, else why the run can't start
 _CAME_KEY = "bertbench/came"
-_NAMED_RANKS = 8
+_NAMED = 8
 _LOG_KEY = "bertbench/log"
+
+
+class Comer(NamedTuple):
+    """A rank or a node, which comes to a meeting of `size`."""
+
+    kind: str
+    number: int
+    size: int
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.number} of {self.size}"
 
 
 def meet(ranks: Ranks, timeout_s: int) -> PrefixStore:
@@ -37,28 +49,37 @@ def meet(ranks: Ranks, timeout_s: int) -> PrefixStore:
     if missing:
         raise RunError(
             f"{' and '.join(missing)} not set, so {ranks.size} ranks can't meet; "
-            "set it to that of the first node, the same on all ranks"
+            "start them by torchrun or by `bertbench launch`"
         )
     host, port = _master()
-    loopback = loopback_address(host)  # then no other machine needs to connect
     holds_it = ranks.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+    comer = Comer("rank", ranks.rank, ranks.size)
+    store = open_store(host, port, holds_it, comer, timeout_s)
+    attempt = of_attempt(store)
+    call_roll(attempt, comer, timeout_s)
+    return attempt
+
+
+def of_attempt(store: Store) -> PrefixStore:
+    """Return this attempt's part of a store: torchrun's agent keeps its store across restarts."""
+    return PrefixStore(f"attempt {_restarts()}", store)
+
+
+def open_store(host: str, port: int, holds_it: bool, comer: Comer, timeout_s: int) -> TCPStore:
+    """Open the store at `host`, in this process if it holds it. Raises RunError if it can't be reached."""
+    loopback = loopback_address(host)  # then no other machine needs to connect
     timeout = timedelta(seconds=timeout_s)
     try:
         if holds_it and loopback:
-            store = loopback_store(port, timeout, loopback)
-        else:  # don't wait for workers here: the roll call waits, and names the missing ones
-            store = TCPStore(loopback or host, port, is_master=holds_it, timeout=timeout, wait_for_workers=False)
+            return loopback_store(port, timeout, loopback)
+        # don't wait for the others here: the roll call waits, and names the missing ones
+        return TCPStore(loopback or host, port, is_master=holds_it, timeout=timeout, wait_for_workers=False)
     except (RuntimeError, ValueError, OSError) as error:
         reason = _unresolved(host) or str(error).splitlines()[0]
         raise RunError(
-            f"rank {ranks.rank} of {ranks.size} could not meet the others at {host}:{port} within {timeout_s} s "
-            f"({reason}); check that the port is free, that one rank 0 was started there, and that "
-            "MASTER_ADDR and MASTER_PORT are the same on all ranks"
+            f"{comer} could not meet the others at {host}:{port} within {timeout_s} s ({reason}); check that the port "
+            f"is free, that {comer.kind} 0 was started there once, and that address and port are the same on all"
         ) from error
-    # torchrun's agent keeps its store across restarts: keys of an earlier attempt must not count
-    attempt = PrefixStore(f"attempt {_restarts()}", store)
-    _call_roll(attempt, ranks, timeout_s)
-    return attempt
 
 
 def _master() -> tuple[str, int]:
@@ -121,45 +142,47 @@ def _restarts() -> int:
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
-def _call_roll(store: Store, ranks: Ranks, timeout_s: int) -> None:
-    """Wait until every rank of this run has come once; raise RunError that names the missing ones."""
-    size = store.compare_set("bertbench/size", "", str(ranks.size)).decode()
+def call_roll(store: Store, comer: Comer, timeout_s: int) -> None:
+    """Wait until all of this kind have come once; raise RunError that names the missing ones."""
+    size = store.compare_set("bertbench/size", "", str(comer.size)).decode()
     wrong = None
-    if size != str(ranks.size):
+    if size != str(comer.size):
         wrong = (
-            f"rank {ranks.rank} was started with {ranks.size} ranks, another one with {size}; start all with the same "
-            "number"
+            f"{comer.kind} {comer.number} was started with {comer.size} {comer.kind}s, another one with {size}; start "
+            "all with the same number"
         )
-    elif store.add(f"{_CAME_KEY}/{ranks.rank}", 1) > 1:
-        wrong = (
-            f"rank {ranks.rank} of {ranks.size} was started twice (again on {socket.gethostname()}); "
-            "give every process its own rank"
-        )
+    elif store.add(f"{_CAME_KEY}/{comer.number}", 1) > 1:
+        wrong = f"{comer} was started twice (again on {socket.gethostname()}); give every {comer.kind} its own number"
     if wrong is not None:
         store.set(_ROLL_CALL_KEY, wrong)
-    elif store.add(_CAME_KEY, 1) == ranks.size:
+    elif store.add(_CAME_KEY, 1) == comer.size:
         store.set(_ROLL_CALL_KEY, "")
     try:
         store.wait([_ROLL_CALL_KEY], timedelta(seconds=timeout_s))
         wrong = store.get(_ROLL_CALL_KEY).decode()
     except (RuntimeError, OSError) as error:
-        raise RunError(_who_is_missing(store, ranks, timeout_s)) from error
+        raise RunError(_who_is_missing(store, comer, timeout_s)) from error
     if wrong:
-        if ranks.rank == 0:
+        if comer.number == 0:
             time.sleep(1)  # this process holds the store: let the others read the cause
         raise RunError(wrong)
 
 
-def _who_is_missing(store: Store, ranks: Ranks, timeout_s: int) -> str:
+def end_roll_call(store: Store, cause: str) -> None:
+    """End the wait of all who have come, because one won't come."""
+    store.compare_set(_ROLL_CALL_KEY, "", cause)
+
+
+def _who_is_missing(store: Store, comer: Comer, timeout_s: int) -> str:
     try:
-        missing = absent(store, _CAME_KEY, ranks.size)
+        missing = absent(store, _CAME_KEY, comer.size)
     except (RuntimeError, OSError):
-        return f"rank {ranks.rank} of {ranks.size}: rank 0 is gone; its message says why"
-    if ranks.rank == 0:
+        return f"{comer}: {comer.kind} 0 is gone; its message says why"
+    if comer.number == 0:
         time.sleep(1)  # this process holds the store: the others still read from it
     return (
-        f"{ranks.size - len(missing)} of {ranks.size} ranks arrived within {timeout_s} s; missing: "
-        f"{ranks_text(missing, ranks.size)}; check that every rank was started, and read their logs"
+        f"{comer.size - len(missing)} of {comer.size} {comer.kind}s arrived within {timeout_s} s; missing: "
+        f"{numbers_text(comer.kind, missing, comer.size)}; check that every one was started, and read their logs"
     )
 
 
@@ -170,6 +193,11 @@ def absent(store: Store, key: str, size: int) -> list[int]:
 
 def ranks_text(ranks: list[int], size: int) -> str:
     """Format ranks for a message: the first few, and how many in all."""
-    first = ", ".join(map(str, ranks[:_NAMED_RANKS]))
-    more = f" and {len(ranks) - _NAMED_RANKS} more" if len(ranks) > _NAMED_RANKS else ""
-    return f"{'rank' if len(ranks) == 1 else 'ranks'} {first}{more} of {size}"
+    return numbers_text("rank", ranks, size)
+
+
+def numbers_text(kind: str, numbers: list[int], size: int) -> str:
+    """Format the numbers of ranks or nodes for a message: the first few, and how many in all."""
+    first = ", ".join(map(str, numbers[:_NAMED]))
+    more = f" and {len(numbers) - _NAMED} more" if len(numbers) > _NAMED else ""
+    return f"{kind}{'' if len(numbers) == 1 else 's'} {first}{more} of {size}"

@@ -10,8 +10,6 @@ from pathlib import Path
 
 from bertbench.distributed.world import World
 
-LAUNCHED = "BERTBENCH_LAUNCHED"
-"""Variable by which a launcher passes the time of its start to its ranks, in seconds since 1970."""
 _IMPORTED = time.time()
 
 
@@ -22,10 +20,13 @@ class Startup:
         self._ended = {"": time.time() if began is None else began}
 
     @classmethod
-    def of_rank(cls) -> "Startup":
-        """Return the start-up of a process that exists for this run only, which begins with that of its launcher."""
+    def of_rank(cls, launched: float | None) -> "Startup":
+        """Return the start-up of a process that exists for this run only, which begins with that of its launcher.
+
+        `launched` is when that began, in seconds since 1970; None if it isn't known.
+        """
         process = process_started()
-        startup = cls(float(os.environ.get(LAUNCHED, process)))
+        startup = cls(launched or process)
         startup._ended["launcher"] = max(process, startup._ended[""])  # Linux gives a process's start to 10 ms
         return startup
 

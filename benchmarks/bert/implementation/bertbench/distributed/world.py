@@ -17,7 +17,6 @@ from torch.distributed.distributed_c10d import PrefixStore
 from bertbench.common.errors import StoppedError
 from bertbench.distributed import gloo
 from bertbench.distributed.cores import (
-    available_cores,
     bind_threads,
     nearby_cores,
     own_cores,
@@ -28,7 +27,7 @@ from bertbench.distributed.device import take_device
 from bertbench.distributed.device_steps import DeviceSteps
 from bertbench.distributed.failure import FailureReport
 from bertbench.distributed.network_errors import lost_contact, naming_network_variables, network_variables
-from bertbench.distributed.ranks import Ranks, has_own_cores, launched_ranks
+from bertbench.distributed.ranks import Ranks, launched_ranks
 from bertbench.distributed.rendezvous import meet, meet_on_loopback, on_one_machine, ranks_text
 from bertbench.distributed.shared_memory import SharedMemory
 from bertbench.distributed.watchdog import Limits, Watchdog
@@ -140,8 +139,7 @@ def join(
     """
     ranks = ranks or launched_ranks(os.environ) or Ranks(0, 1, 0, 1)
     # ranks share the cores: a layer on two ranks took 1.77 times as long with all cores for each
-    sharing = 1 if has_own_cores(os.environ, available_cores()) else ranks.local_size
-    torch.set_num_threads(threads_per_rank(sharing))
+    torch.set_num_threads(threads_per_rank(ranks.local_size))
     set_by_hand = network_variables()
     if device_kind == "cpu":
         _choose_interface(ranks)

@@ -13,8 +13,9 @@ from bertbench.common.errors import ConfigError
 from bertbench.common.paths import LAUNCH, SCRIPTS_HOME, data_folder, runs_folder
 from bertbench.config import System
 from bertbench.launch.image import Starter, can_start, image_for, starters_of
+from bertbench.launch.options import RUN, RunOptions
 from bertbench.launch.time_limits import SPARE_MINUTES
-from bertbench.launch.variables import RECORD, Variables
+from bertbench.launch.variables import Variables
 
 SLURM_SCRIPT = (LAUNCH / "run.sub").resolve()  # in a checkout, a link to the script in benchmarks/bert/
 DOCKER_SCRIPT = LAUNCH / "run_with_docker.sh"
@@ -229,4 +230,4 @@ def _number_of_runs(job: Job) -> dict[str, str]:
 
 def _record(job: Job) -> dict[str, str]:
     """Return the variable that records what this process has honoured, so that the job doesn't honour it again."""
-    return {RECORD: job.variables.record()}
+    return {RUN: RunOptions(exported=job.variables.values).text()}

@@ -86,7 +86,6 @@ class ExportedSettings:
                 self._agreeing.append(self._exported[variable])
                 continue
             self._variables.honour(self._exported[variable], f"--set {override}{self._meanings.get(variable, '')}")
-            self._variables.words += ["--set", str(override)]
         self._arguments.overrides = [*changing.values(), *self._arguments.overrides]
         return load_system(self._arguments.system, self._arguments.overrides)
 

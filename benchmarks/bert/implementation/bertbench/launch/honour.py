@@ -2,8 +2,8 @@
 
 `bertbench launch` and `bertbench train` read them, and so do run_and_time.sh, run.sub and run_with_docker.sh, which
 call these. An argument overrides a variable, and a variable overrides the system file. What a variable asks for becomes
-an argument: the ranks that this process starts get arguments, and RECORD, which shows that nothing is left to honour.
-Ranks that torchrun or srun start each read the same variables. This file imports no torch.
+an argument. The ranks that this process starts get a record (options.py) in which nothing is left to honour; those that
+torchrun starts each read the same variables. This file imports no torch.
 
 These methods honour the variables: `_system` (DGXSYSTEM, CONFIG_NAME, PGSYSTEM), `_runs` (NEXP, RUNS), `_seed` (SEED),
 `_time_limit` (WALLTIME, WALLTIME_MINUTES), `_image` (CONT), `_folders` (DATADIR, LOGDIR). Those of `ExportedSettings`
@@ -19,6 +19,7 @@ from bertbench.common.errors import ConfigError, RunError
 from bertbench.config import load_system
 from bertbench.distributed.ranks import Ranks, launched_ranks
 from bertbench.launch.exported_settings import ExportedSettings
+from bertbench.launch.options import RunOptions
 from bertbench.launch.submission_name import (
     SubmissionName,
     another_system,
@@ -34,7 +35,6 @@ from bertbench.launch.variables import (
     NODES_VARIABLES,
     NOT_READ,
     PACKED_OPTION,
-    RECORD,
     REFUSED,
     REFUSED_UNLESS_ZERO,
     RUNS_VARIABLES,
@@ -53,12 +53,17 @@ _MESSAGE_S = 3  # time for one rank of a node to print a message that all its ra
 def honour(arguments: argparse.Namespace, environment: Mapping[str, str]) -> None:
     """Let the variables complete the arguments of `launch` or `train`; `arguments.variables` says what became of them.
 
-    Sets `system`, `seed` and `overrides`, and `runs` where the command has it. Raises ConfigError with all variables
+    Sets `system`, `seed` and `overrides`, and `runs` where the command has it; `arguments.passed` is what a script or a
+    launcher has passed on. Raises ConfigError with all variables
     that are malformed, contradict each other or the system, or can't be honoured.
     """
+    passed = RunOptions.passed_on(environment)
+    arguments.passed = passed
+    if passed.launched:
+        arguments.overrides = passed.overrides
     closes_log = "close" in arguments and arguments.close is not None
-    if RECORD in environment or closes_log:
-        arguments.variables = Variables.from_record(environment.get(RECORD, ""))
+    if passed.exported is not None or closes_log:
+        arguments.variables = Variables(passed.exported or {})
         if "runs" in arguments:
             arguments.runs = arguments.runs or 1
         return
@@ -88,8 +93,10 @@ class _Honouring:
         self.submission: SubmissionName | None = None
         """What the submission's name says, if the user exported one."""
         self.submission_is_the_system = False
-        self.in_a_job = getattr(arguments, "resolve", None) is not None
+        self.in_a_job = arguments.passed.job is not None
         """Whether run.sub calls this: then sbatch has set the job's time limit, and run.sub starts the image."""
+        self.asked_runs = 1
+        """How many runs the command or the job makes."""
         self.variables = Variables()
         arguments.variables = self.variables
         self.settings = ExportedSettings(arguments, self.exported, self.variables, self.set_by_arguments)
@@ -190,19 +197,23 @@ class _Honouring:
         if exported:
             first = exported[0]
             number = self.exported.read(first, whole_number(1))
-            if number and makes_one_run:
+            if number and self.in_a_job:
+                self.variables.honour(first, f"the job makes {number} runs")
+                self.variables.runs_from = str(first)
+                self.asked_runs = int(number)
+            elif number and makes_one_run:
                 self._runs_of_train(first, int(number))
             elif number:
                 self._runs_of_launch(first, int(number))
         if makes_one_run:
             return
         self.arguments.runs = self.arguments.runs or 1
+        self.asked_runs = max(self.asked_runs, self.arguments.runs)
         launcher_started_ranks = self.ranks is not None and self.ranks.size > 1
         if self.arguments.runs > 1 and launcher_started_ranks:
             asked_runs = self.variables.runs_as_typed(self.arguments.runs)
             self.exported.problems.append(
-                f"{asked_runs}: torchrun and srun start the ranks of one run; start them once for each run, or set it "
-                "to 1"
+                f"{asked_runs}: torchrun starts the ranks of one run; start it once for each run, or set it to 1"
             )
 
     def _runs_of_train(self, exported: Exported, runs: int) -> None:
@@ -228,23 +239,20 @@ class _Honouring:
         if exported is None:
             return
         seed = self.exported.read(exported, whole_number(0))
-        makes_several_runs = "runs" in self.arguments and self.arguments.runs > 1
         if self.arguments.seed is not None:
             self.variables.pass_over(exported, f"--seed {self.arguments.seed} is given")
-        elif makes_several_runs:
-            asked_runs = self.variables.runs_as_typed(self.arguments.runs)
+        elif self.asked_runs > 1:
+            asked_runs = self.variables.runs_as_typed(self.asked_runs)
             self.exported.problems.append(f"{exported} with {asked_runs} would repeat the same run; unset one of them")
         elif seed is not None:
             self.variables.honour(exported, f"--seed {seed}")
-            self.variables.words += ["--seed", seed]
             self.arguments.seed = int(seed)
 
     def _time_limit(self) -> None:
         job_limit, run_limit = (self.exported.get(name) for name in TIME_LIMITS)
         if job_limit is None and run_limit is None:
             return
-        runs: int = getattr(self.arguments, "runs", None) or 1
-        limits = TimeLimits(job_limit, run_limit, runs)
+        limits = TimeLimits(job_limit, run_limit, self.asked_runs)
         self.exported.problems += limits.problems
         if self.in_a_job:
             self.variables.lines.append(f"{limits}: the job ends when sbatch --time says so")
@@ -253,7 +261,7 @@ class _Honouring:
         else:
             self.variables.lines.append(f"{limits}: not used, because only jobs of --on slurm have a time limit")
             return
-        self.variables.lines += limits.warnings(self.variables.runs_as_typed(runs))
+        self.variables.lines += limits.warnings(self.variables.runs_as_typed(self.asked_runs))
 
     def _image(self) -> None:
         exported = self.exported.get("CONT")

@@ -1,35 +1,34 @@
-"""Start the ranks of one machine with torch's elastic agent (torchrun's engine), and print how they ended.
+"""Start the ranks of this machine, again after one of them died, and print how they ended.
 
 After a rank dies, not the same agent but a new one, with a new store, starts the ranks again. So no key of the last
 attempt is left, and the exit codes of that attempt decide whether there is another.
 """
 
-import logging
 import os
 import re
 import shlex
 import signal
 import socket
 import sys
-import uuid
 from collections.abc import Callable, Mapping, Sequence
-from types import FrameType
+from contextlib import suppress
+from dataclasses import replace
 from typing import NamedTuple
 
 from mlperf_logging.mllog import constants
-from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
+from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
-from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+from torch.distributed.launcher.api import elastic_launch
 
-from bertbench.checkpoint.resumption import PUT_BACK, Resumption, continue_run, ended, find_resumption
-from bertbench.common import environment
-from bertbench.common.children import LAUNCHER, obeyed, temporary_folder
+from bertbench.checkpoint.resumption import Resumption, continue_run, ended, find_resumption
 from bertbench.common.errors import TARGET_MISSED, BertbenchError, ConfigError, RunError, StoppedError, system_reason
 from bertbench.common.system_faults import unreadable
 from bertbench.config import System
 from bertbench.distributed import loopback
-from bertbench.distributed.cores import threads_per_rank
 from bertbench.distributed.preemption import SIGNALS
+from bertbench.distributed.ranks import Node
+from bertbench.launch.agent import agent_of, cause_told, tell_cause
+from bertbench.launch.options import RUN, RunOptions
 from bertbench.machine.describe import hardware_differences
 from bertbench.machine.gpu_support import check_gpus
 from bertbench.machine.oom import oom_kills
@@ -39,7 +38,6 @@ from bertbench.run_files.json_files import metric_rows
 
 PREEMPTED = StoppedError.exit_code
 """Exit code of a run that SIGTERM or SIGUSR1 stopped; the scheduler may queue it again."""
-_SIGNALS_OF_TORCH = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)  # not SIGNALS: `_stop` handles them
 _MORE_MEMORY = "give the job more, or raise data.gradient_accumulation_steps"
 
 ENOUGH = 3
@@ -69,65 +67,30 @@ class Death(NamedTuple):
     """The last step that the run had recorded."""
 
 
-def agent_of(system: System) -> elastic_launch:
-    """Return an agent that, called with arguments for Python, starts a process for each rank of this machine.
+def run_ranks(
+    system: System, options: RunOptions, files: ResultFiles, resumption: Resumption | None, node: Node | None = None
+) -> int:
+    """Make a run with the ranks of this machine, which is the only one or the first `node`; return the exit code.
 
-    It raises ChildFailedError if a rank's exit code isn't 0. If this process gets a signal, it passes the signal on to
-    the ranks, waits for them, and raises SignalException.
+    With `resumption` they resume. On a single machine, they resume again after a rank dies, up to `launch.max_restarts`
+    times; not after a user's mistake, and not if the run keeps dying by the same fault without a new step. The log at
+    `files.log` is always closed: a run that had started ends with run_stop, one that had not leaves no log.
     """
-    for number in obeyed(SIGNALS):
-        signal.signal(number, _stop)
-    # time for a snapshot; torch 2.11 ignores this variable and waits 30 s
-    os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(system.launch.timeout_s))
-    os.environ[LAUNCHER] = str(os.getpid())
-    _set_threads(threads_per_rank(system.launch.ranks_per_node))
-    for name in logging.root.manager.loggerDict:
-        if name.startswith("torch.distributed.elastic"):  # the callers report failures; each logger has its own level
-            logging.getLogger(name).setLevel(logging.CRITICAL)
-    causes = temporary_folder()  # where ranks write why they fail; torch would leave its own folder
-    return elastic_launch(
-        LaunchConfig(
-            min_nodes=1,
-            max_nodes=1,
-            nproc_per_node=system.launch.ranks_per_node,
-            logs_specs=DefaultLogsSpecs(causes),
-            run_id=uuid.uuid4().hex,
-            rdzv_backend=loopback.BACKEND,
-            rdzv_endpoint=f"127.0.0.1:{system.launch.port}",
-            local_addr="127.0.0.1",
-            max_restarts=0,
-            signals_to_handle=",".join(number.name for number in obeyed(_SIGNALS_OF_TORCH)),
-        ),
-        sys.executable,
-    )
+    return _exit_code(files, lambda: _attempts(system, options, files, resumption, node))
 
 
-def _set_threads(threads: int) -> None:
-    """Set the number of threads of ranks that start from now on, and name the user's variables that this replaces."""
-    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-        before = os.environ.get(name)
-        if before and before != str(threads):
-            share = "1 thread" if threads == 1 else f"{threads} threads"
-            print(
-                f"{name}={before} isn't used: each rank computes with its share of the cores, {share}",
-                file=sys.stderr,
-                flush=True,
-            )
-        os.environ[name] = str(threads)
-    for name, value in environment.not_used.items():
-        print(f"{name}={value} isn't used: launch.bind_cores binds ranks to cores", file=sys.stderr, flush=True)
-
-
-def run_ranks(system: System, arguments: list[str], files: ResultFiles, resumption: Resumption | None = None) -> int:
-    """Run `bertbench train` with these arguments on every rank of this machine; returns the exit code.
-
-    With `resumption` they resume. After a rank dies they resume again, up to `launch.max_restarts` times; not after a
-    user's mistake, and not if the run keeps dying by the same fault without a new step. The log at `files.log` is
-    always closed: a run that had started ends with run_stop, one that had not leaves no log.
-    """
-    os.environ[PUT_BACK] = "1"
-    words = ["train", *arguments, "--result", str(files.log)]
-    return _exit_code(files, lambda: _attempts(system, words, files, resumption))
+def run_ranks_of_node(system: System, options: RunOptions, node: Node) -> int:
+    """Start the ranks of a machine other than the first; return the exit code. If they fail, tell the first one why."""
+    try:
+        last = _attempt(agent_of(system, node), replace(options, launched=True))
+    except SignalException as stopped:
+        last = _stopped(stopped)
+    if last.reason and not last.reported:
+        cause = f"{last.reason} on {socket.gethostname()}"
+        print(f"bertbench: {cause}", file=sys.stderr, flush=True)
+        with suppress(SignalException):  # the first launcher ends, and its end stops this one
+            tell_cause(cause)
+    return last.code
 
 
 def run_once(system: System, words: list[str], files: ResultFiles) -> int:
@@ -135,7 +98,7 @@ def run_once(system: System, words: list[str], files: ResultFiles) -> int:
 
     Otherwise as `run_ranks`.
     """
-    return _exit_code(files, lambda: _attempt(agent_of(system), words))
+    return _exit_code(files, lambda: _attempt_of(agent_of(system), words))
 
 
 def _exit_code(files: ResultFiles, attempts: Callable[[], Ended]) -> int:
@@ -144,13 +107,20 @@ def _exit_code(files: ResultFiles, attempts: Callable[[], Ended]) -> int:
     try:
         last = attempts()
     except SignalException as stopped:
-        code = PREEMPTED if stopped.sigval in SIGNALS else 128 + stopped.sigval.value
-        last = Ended(code, f"the launcher was stopped by {stopped.sigval.name}")
+        last = _stopped(stopped)
     finally:
         _close_log_after(last, files)
     if last.reason:
         print("all ranks stopped" if last.reported else f"{last.reason}; all ranks stopped", file=sys.stderr)
     return last.code
+
+
+def _stopped(by: SignalException) -> Ended:
+    """Return how an attempt ended whose launcher a signal stopped: perhaps because another node's ranks had failed."""
+    if cause := cause_told():
+        return Ended(RunError.exit_code, cause, reported=True)
+    code = PREEMPTED if by.sigval in SIGNALS else 128 + by.sigval.value
+    return Ended(code, f"the launcher was stopped by {by.sigval.name}")
 
 
 def _close_log_after(last: Ended, files: ResultFiles) -> None:
@@ -162,18 +132,16 @@ def _close_log_after(last: Ended, files: ResultFiles) -> None:
             raise
 
 
-def _attempts(system: System, words: list[str], files: ResultFiles, resumption: Resumption | None) -> Ended:
+def _attempts(
+    system: System, options: RunOptions, files: ResultFiles, resumption: Resumption | None, node: Node | None
+) -> Ended:
     deaths: list[Death] = []
-    restarts_left = system.launch.max_restarts
+    restarts_left = 0 if node else system.launch.max_restarts
     while True:
-        agent = agent_of(system)
-        with files.open_timeline() as timeline:
-            timeline.attempt(again=restarts_left < system.launch.max_restarts)
-        resume_option: list[str] = []
-        if resumption:
-            continue_run(resumption, system)
-            resume_option = ["--resume", str(resumption.path)]
-        attempt = _attempt(agent, [*words, *resume_option])
+        agent = agent_of(system, node)
+        begin_attempt(files, resumption, system, options)
+        resume = str(resumption.path) if resumption else "never"
+        attempt = _attempt(agent, replace(options, launched=True, result=files.log, resume=resume))
         if attempt.code != RunError.exit_code or ended(files.log) or not restarts_left:
             return attempt
         last_step = max((row["step"] for row in metric_rows(files.log)), default=0)
@@ -185,10 +153,24 @@ def _attempts(system: System, words: list[str], files: ResultFiles, resumption: 
         resumption = find_resumption("auto", files.log, files.log.parent)
         again = f"resumes after step {resumption.meta.step}" if resumption else "restarts from step 0"
         restarts_left -= 1
+        options = replace(options, began=None, allocated=None, submitted=None)
         print(f"{attempt.reason}; {again}, restarts left: {restarts_left}", file=sys.stderr)
 
 
-def _attempt(agent: elastic_launch, words: list[str]) -> Ended:
+def begin_attempt(files: ResultFiles, resumption: Resumption | None, system: System, options: RunOptions) -> None:
+    """Record that ranks are started, and restore a resumed run's files to its snapshot."""
+    with files.open_timeline() as timeline:
+        timeline.attempt(options.began, options.allocated, options.submitted)
+    if resumption:
+        continue_run(resumption, system)
+
+
+def _attempt(agent: elastic_launch, options: RunOptions) -> Ended:
+    os.environ[RUN] = options.text()
+    return _attempt_of(agent, ["train", options.system])
+
+
+def _attempt_of(agent: elastic_launch, words: list[str]) -> Ended:
     killed_before = oom_kills()
     try:
         agent("-P", "-m", "bertbench", *words)  # -P: the working directory may have a folder of this name
@@ -227,12 +209,6 @@ def ended_by_signal(rank: int, number: signal.Signals, out_of_memory: bool) -> E
     return Ended(RunError.exit_code, killed, outside=from_outside)
 
 
-def _stop(number: int, frame: FrameType | None) -> None:
-    for further in SIGNALS:  # a second signal must not cut the ranks' snapshot short
-        signal.signal(further, signal.SIG_IGN)
-    raise SignalException("stopped", signal.Signals(number))
-
-
 def _knowledge(failure: ProcessFailure) -> tuple[bool, ...]:
     """Return a sorting key: the ranks that know most about the cause come first.
 
@@ -255,24 +231,30 @@ def _reported(failure: ProcessFailure) -> bool:
     return "timestamp" in failure.error_file_data and StoppedError.SIGN not in failure.message
 
 
-def check_startable(system: System, elsewhere: str = "") -> None:
-    """Raise ConfigError if the system can't start here: nodes, GPUs or loopback are missing, or a port is taken.
+def check_startable(system: System, node: Node | None = None, elsewhere: str = "") -> None:
+    """Raise ConfigError if this machine can't start its ranks: nodes, GPUs or loopback are missing, or a port is taken.
 
-    It is the user's choice of a system, machine or setting that has to change; no run has failed.
-    `elsewhere` says how to start it on several nodes; by default, it says how to start a run.
+    It is the user's choice of a system, machine or setting that has to change; no run has failed. `node` is the
+    machine's place among several. `elsewhere` says how to start on several nodes; by default, it says it for a run.
     """
     nodes = system.hardware.number_of_nodes
-    if nodes > 1:
+    if node and node.nodes != nodes:
+        raise ConfigError(
+            f"{node.nodes} nodes were started (PET_NNODES), but {system.name} has {nodes}; on Slurm, submit it with "
+            f"sbatch -N {nodes}"
+        )
+    if nodes > 1 and not node:
         launch = f"bertbench launch {shlex.quote(system.argument)}"
         elsewhere = elsewhere or f"start it with `{launch} --on slurm`, or by hand with the lines that --dry-run prints"
         raise ConfigError(f"{system.name} has {nodes} nodes, but this is one; {elsewhere}")
     try:
         hardware_differences(system.hardware)  # raises if GPUs are missing; each node warns about the rest later
         check_gpus(system)
-        loopback.own_address()
+        if not node:
+            loopback.own_address()
     except RunError as error:  # which it is on the nodes of a cluster, where another node may take over
         raise ConfigError(str(error)) from error
-    if system.launch.port:
+    if system.launch.port and not node:
         _check_port(system.launch.port)
 
 

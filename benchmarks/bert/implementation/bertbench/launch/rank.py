@@ -1,6 +1,5 @@
 """Run this process as one rank of a system: meet the others, and end them with the cause if this one fails."""
 
-import os
 import secrets
 import sys
 from collections.abc import Iterator
@@ -13,20 +12,12 @@ from bertbench.config import System
 from bertbench.distributed.failure import end_process, report_to_launcher
 from bertbench.distributed.network_errors import lost_contact
 from bertbench.distributed.preemption import ignore_stops
-from bertbench.distributed.ranks import Ranks, ranks_of_run
+from bertbench.distributed.ranks import Ranks
 from bertbench.distributed.watchdog import Limits
 from bertbench.distributed.world import World, join
 from bertbench.machine.torch_version import untested
 
 SEED_BITS = 32
-
-
-def ranks_of(system: System) -> Ranks | None:
-    """Return this process's ranks if a launcher started it as one of the system's; None if it starts those itself.
-
-    Raises RunError if the launcher's variables are wrong.
-    """
-    return ranks_of_run(os.environ, system.hardware.number_of_nodes, system.launch.ranks_per_node)
 
 
 @contextmanager

@@ -10,8 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, Self
-from urllib.parse import parse_qsl, urlencode
+from typing import NamedTuple
 
 SYSTEM_VARIABLES = ("DGXSYSTEM", "CONFIG_NAME", "PGSYSTEM")
 RUNS_VARIABLES = ("NEXP", "RUNS")
@@ -171,10 +170,6 @@ VARIABLES = (
 """All variables that are honoured, refused, or named because they have no effect."""
 
 
-RECORD = "BERTBENCH_VARIABLES"
-"""Variable with what a launcher has honoured, URL-encoded because a comma or a blank would break Slurm's --export."""
-
-
 class Exported(NamedTuple):
     """A variable that the user has exported."""
 
@@ -232,9 +227,6 @@ class Variables:
     runs_from: str = "--runs"
     """What gave the number of runs."""
 
-    words: list[str] = field(default_factory=list)
-    """The arguments for `bertbench train` that they became."""
-
     def honour(self, exported: Exported, effect: str) -> None:
         """Record that a variable has this effect."""
         self.values[exported.name] = exported.value
@@ -255,24 +247,11 @@ class Variables:
         if exported:
             self.lines.append(f"{', '.join(variable.name for variable in exported)}: as {system} has")
 
-    def record(self) -> str:
-        """Return RECORD's value."""
-        return urlencode(self.values, errors="surrogateescape")
-
-    @classmethod
-    def from_record(cls, record: str) -> Self:
-        """Return what a launcher has honoured, from RECORD's value."""
-        return cls(dict(parse_qsl(record, errors="surrogateescape")))
-
-    def same_for_all_ranks(self) -> dict[str, str]:
-        """Return the variables that must be the same on all ranks; folders may differ between nodes."""
-        return {name: value for name, value in self.values.items() if name not in FOLDERS}
-
 
 def differing(values_of_ranks: list[dict[str, str]]) -> Iterator[str]:
-    """Yield a line for each variable that differs between rank 0 and another rank."""
+    """Yield a line for each variable that differs between rank 0 and another rank; folders may differ between nodes."""
     first = values_of_ranks[0]
-    names = {name for values in values_of_ranks for name in values}
+    names = {name for values in values_of_ranks for name in values} - FOLDERS.keys()
     for name in sorted(names):
         on_first = first.get(name, "not set")
         for rank, values in enumerate(values_of_ranks):

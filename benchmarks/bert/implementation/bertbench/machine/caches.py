@@ -8,15 +8,15 @@ from bertbench.distributed.world import World
 _DROP_CACHES = Path("/proc/sys/vm/drop_caches")
 
 
-def clear_caches(world: World, asked: bool) -> list[bool]:
+def clear_caches(world: World, asked: bool, done: bool) -> list[bool]:
     """Return, for each node, whether its page cache was dropped.
 
-    run.sub or run_with_docker.sh may have dropped it before; if `asked`, drop it now, which needs root on Linux.
+    `done` says that a script has dropped this node's before; if `asked`, drop it now, which needs root on Linux.
     Collective.
     """
     cleared = None
     if world.ranks.local_rank == 0:
-        cleared = os.environ.get("BERTBENCH_CACHES_CLEARED") == "1" or (asked and _dropped())
+        cleared = done or (asked and _dropped())
     return [answer for answer in world.from_all(cleared) if answer is not None]
 
 

@@ -5,7 +5,6 @@ begin and end.
 """
 
 import json
-import os
 import sys
 import time
 from collections.abc import Iterator
@@ -14,14 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from bertbench.common.errors import RunError
-from bertbench.distributed.startup import LAUNCHED, Startup, process_started
+from bertbench.distributed.startup import Startup
 from bertbench.results.linefile import LineFile
 from bertbench.run_files.formats import COMPILE, IDLE, QUEUED, START_UP, TRAINING
-
-SUBMITTED = "BERTBENCH_SUBMITTED"
-"""Variable in which run.sub passes the time of the job's submission to the first run; in seconds since 1970."""
-JOB_STARTED = "BERTBENCH_JOB_STARTED"
-"""Variable in which run.sub passes the start of the job's allocation to the first run that it starts or resumes."""
 
 
 class Timeline(LineFile):
@@ -38,19 +32,18 @@ class Timeline(LineFile):
         """Seconds for which rank 0 waited for samples during training."""
         self._warned = False
 
-    def attempt(self, again: bool = False) -> None:
-        """Record that ranks are started: now, if the same launcher starts them `again`.
+    def attempt(
+        self, began: float | None = None, allocated: float | None = None, submitted: float | None = None
+    ) -> None:
+        """Record that ranks are started: from `began` on, in seconds since 1970, or from now on.
 
-        Otherwise the time is that at which the launcher, or the job's allocation, began.
+        The first run of a job began when the job was `allocated`; before, since `submitted`, it was queued.
         """
-        if again:
-            return self.begin(START_UP)
-        began = float(os.environ.get(LAUNCHED, process_started()))
-        if (allocated := os.environ.get(JOB_STARTED)) is None:
+        if allocated is None:
             return self.begin(START_UP, at=began)
-        if self._empty and (submitted := os.environ.get(SUBMITTED)):
-            self.begin(QUEUED, at=float(submitted))
-        return self.begin(START_UP, at=float(allocated), was=QUEUED)
+        if self._empty and submitted:
+            self.begin(QUEUED, at=submitted)
+        return self.begin(START_UP, at=allocated, was=QUEUED)
 
     def ready(self, startup: Startup) -> None:
         """Record which part of the start-up was warm-up, which includes compilation; training begins now."""

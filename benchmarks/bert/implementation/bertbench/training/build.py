@@ -49,6 +49,8 @@ class TrainOptions(NamedTuple):
     profiler: Profiler | None = None
     not_a_result: str | None = None
     """The reason, as the log states it, why a run can't be a result, such as smoke; such a run never succeeds."""
+    caches_cleared: bool = False
+    """Whether a script has dropped this node's page cache."""
 
 
 NEW_RUN = TrainOptions()
@@ -92,7 +94,7 @@ def build_run(
     if files:
         files.write("arithmetic.json", arithmetic.record())
     if resumption is None:
-        _log_start(log, system, world, seed)
+        _log_start(log, system, world, seed, options.caches_cleared)
     peak = peak_rate(system.precision.compute, world)
     if files:
         files.write("peak.json", asdict(peak))
@@ -141,8 +143,8 @@ def _choose_arithmetic(
     return check_unless_known(system, world, fastest)
 
 
-def _log_start(log: MlperfLog, system: System, world: World, seed: int) -> None:
-    for cleared in clear_caches(world, system.launch.clear_caches):
+def _log_start(log: MlperfLog, system: System, world: World, seed: int, caches_cleared: bool) -> None:
+    for cleared in clear_caches(world, system.launch.clear_caches, caches_cleared):
         log.point(constants.CACHE_CLEAR, cleared)
     log_submission(log, system, seed)
     if system.model.checkpoint is not None:

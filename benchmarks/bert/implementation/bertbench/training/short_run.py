@@ -3,13 +3,11 @@
 Their log has the event `not_a_result`, never ends with success, and is never named result_<n>.txt.
 """
 
-from typing import Literal
-
 from bertbench.common.errors import ConfigError
 from bertbench.config import System
+from bertbench.launch.options import Short
 from bertbench.results.profiling import PROFILED_STEPS
 
-Short = Literal["smoke", "profile"]
 _SMOKE_STEPS = 5
 _SMOKE_SNAPSHOT_STEP = 3
 

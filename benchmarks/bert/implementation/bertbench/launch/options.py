@@ -1,0 +1,62 @@
+"""What one run is asked for, from the command line to the loop, in one record.
+
+The scripts that start a launcher, the launcher, and the ranks that it starts pass the record on in one variable, RUN.
+Each field there is JSON, URL-encoded, so that a script can append another: BERTBENCH_RUN="$BERTBENCH_RUN&began=1.5".
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Literal, Self
+from urllib.parse import parse_qsl, urlencode
+
+RUN = "BERTBENCH_RUN"
+Short = Literal["smoke", "profile"]
+"""A run that takes a few steps, and isn't a result."""
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """The options of `bertbench train`, and what its launcher has done about them."""
+
+    system: str = ""
+    """The system as the user named it."""
+    overrides: list[str] = field(default_factory=list)
+    seed: int | None = None
+    result: Path | None = None
+    """The log to write; None takes the next free name."""
+    resume: str = "never"
+    """`never`, `auto`, or the path of a log, its folder or a snapshot."""
+    allow_config_change: bool = False
+    short: Short | None = None
+    exported: dict[str, str] | None = None
+    """The honoured variables of published submissions, as they were exported; None if nobody has read them yet."""
+    launched: bool = False
+    """Whether the launcher of this rank passes the record on. Its first one, on the first node, has opened the files: a
+    new `result`, or those that it has restored to the snapshot `resume`."""
+    job: int | None = None
+    """The number of the job, if run.sub starts the run: a file with it names the log of an interrupted run."""
+    submitted: float | None = None
+    """When the job was submitted, in seconds since 1970; None outside of a job, and for its later runs."""
+    allocated: float | None = None
+    """When the job was allocated its nodes."""
+    began: float | None = None
+    """When the launch of the run began; None takes the start of the process."""
+    caches_cleared: bool = False
+    """Whether a script has dropped this node's page cache."""
+
+    def text(self) -> str:
+        """Return the fields that have been set, as RUN's value."""
+        given = {name: value for name, value in vars(self).items() if not (value is None or value is False)}
+        encoded = {name: json.dumps(value, default=str) for name, value in given.items()}
+        return urlencode(encoded)
+
+    @classmethod
+    def passed_on(cls, environment: Mapping[str, str]) -> Self:
+        """Return what a script or a launcher passes to this process; the last of several values of a field counts."""
+        given = {name: json.loads(value) for name, value in parse_qsl(environment.get(RUN, ""))}
+        known = {option.name: given[option.name] for option in fields(cls) if option.name in given}
+        if "result" in known:
+            known["result"] = Path(known["result"])
+        return cls(**known)

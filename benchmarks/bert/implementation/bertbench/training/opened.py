@@ -1,0 +1,135 @@
+"""Open the files of a run, new or resumed: once, by the launcher, or by rank 0 if torchrun started the ranks."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from mlperf_logging.mllog import constants
+
+from bertbench.checkpoint.resumption import Resumption, ended, find_resumption
+from bertbench.common.errors import TARGET_MISSED, BertbenchError, ConfigError, system_reason
+from bertbench.common.paths import runs_folder
+from bertbench.config import System
+from bertbench.launch.options import RunOptions
+from bertbench.loading.inputs import open_split
+from bertbench.results.files import ResultFiles, reserve_number
+from bertbench.training.build import make_sampler
+from compliance.read.find import LOG_PATTERN
+
+
+class OpenedRun(NamedTuple):
+    """The files of a run, and where it resumes; None for a new run."""
+
+    files: ResultFiles
+    resumption: Resumption | None = None
+
+
+def open_run_files(system: System, options: RunOptions) -> OpenedRun | int:
+    """Return the files of the run that the options ask for, or the exit code of a run that needs nothing any more.
+
+    A new run's log is reserved. Raises ConfigError if the options contradict each other or the interrupted run, or name
+    a log that another run has, and CheckpointError if they name no run.
+    """
+    interrupted = runs_folder() / f".job_{options.job}.current"
+    if options.job and not options.short:
+        options = _of_job(interrupted, options)
+    code = _code_of_ended(options)
+    if code is not None:
+        return code
+    resumption = _resumption_of(system, options)
+    opened = OpenedRun(resumption.files if resumption else _reserved(system, options), resumption)
+    if options.job:
+        _write(interrupted, str(opened.files.log.absolute()))
+    return opened
+
+
+def _of_job(file: Path, options: RunOptions) -> RunOptions:
+    """Return the options by which a job's interrupted run resumes, if its file names one."""
+    log = file.read_text(encoding="utf-8") if file.exists() else ""
+    return replace(options, resume="auto", result=Path(log)) if log else options
+
+
+def _write(file: Path, text: str) -> None:
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{file}: cannot be written ({system_reason(error)}); set LOGDIR") from error
+
+
+def _code_of_ended(options: RunOptions) -> int | None:
+    """Return the exit code of the run named by `--resume auto --result LOG`, if it ended and wasn't interrupted."""
+    if options.resume != "auto" or options.result is None:
+        return None
+    status = ended(options.result)
+    if status is None:
+        return None
+    print(f"{options.result}: this run has ended: {status}", file=sys.stderr)
+    return 0 if status == constants.SUCCESS else TARGET_MISSED
+
+
+def _resumption_of(system: System, options: RunOptions) -> Resumption | None:
+    """Return where the run resumes; None for a new run.
+
+    Raises ConfigError if the options contradict the interrupted run, and CheckpointError if they name no run.
+    """
+    if options.resume != "never" and options.short:
+        raise ConfigError(f"--{options.short} takes a few steps of a new run; leave out --resume")
+    resumption = find_resumption(options.resume, options.result, runs_folder() / system.name / "bert")
+    if resumption is None:
+        return None
+    if options.result is not None and options.result.absolute() != resumption.log.absolute():
+        raise ConfigError(
+            f"--result {options.result}: --resume {options.resume} continues the run of {resumption.log} in "
+            "that run's own files; leave out --result"
+        )
+    meta = resumption.meta
+    exported = (options.exported or {}).get("SEED")
+    if exported is not None and options.seed != meta.seed:
+        raise ConfigError(f"SEED={exported}: the resumed run has seed {meta.seed}; unset it")
+    resumption.check(system, options.seed, options.allow_config_change)
+    make_sampler(system, open_split(system, "train"), meta.seed).planner.check_world(meta.nodes, meta.ranks)
+    return resumption
+
+
+def _new(system: System, options: RunOptions) -> ResultFiles:
+    """Return the files of a new run, with a log of the next free name if the options don't name one.
+
+    Raises ConfigError for a name that only results may have, one under which an earlier run left snapshots, and a place
+    that can't be written.
+    """
+    if options.result is None:
+        return reserve_number(runs_folder(), system.name, options.short)
+    files = ResultFiles(options.result)
+    if options.short and files.log.match(LOG_PATTERN):
+        raise ConfigError(
+            f"--result {files.log}: --{options.short} makes no result; choose a name other than {LOG_PATTERN}"
+        )
+    if files.snapshots.exists():
+        raise ConfigError(
+            f"{files.log}: an earlier run of this name left snapshots; resume it with --resume auto, or give another "
+            "--result"
+        )
+    if options.resume == "auto" and files.folder.exists():  # that run never started; otherwise it would be resumed
+        files.discard(again=True)
+    else:
+        files.timeline.unlink(missing_ok=True)
+    return files
+
+
+def _reserved(system: System, options: RunOptions) -> ResultFiles:
+    """Return the files of a new run, with an empty log.
+
+    Raises the errors of `_new`, and ConfigError if another run has the log of --result.
+    """
+    if options.result is None:
+        return _new(system, options)
+    never_started = options.resume == "auto" and options.result.exists()
+    if never_started:
+        return _new(system, options)
+    ResultFiles(options.result).reserve()
+    try:
+        return _new(system, options)
+    except BertbenchError:
+        options.result.unlink()
+        raise
