@@ -46,8 +46,8 @@ def agent_of(system: System, node: Node | None = None) -> elastic_launch:
     if a rank's exit code isn't 0, and RunError if the nodes can't meet. If this process gets a signal, it passes the
     signal on to the ranks, waits for them, and raises SignalException.
     """
-    for number in obeyed(SIGNALS):
-        signal.signal(number, _stop)
+    for asked in obeyed(SIGNALS):
+        signal.signal(asked, _stop)
     # time for a snapshot; torch 2.11 ignores this variable and waits 30 s
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(system.launch.timeout_s))
     ranks = system.launch.ranks_per_node
