@@ -123,9 +123,7 @@ def _new_files(system: System, log: Path | None) -> ResultFiles:
     """Return the files of the run. Raises RunError if the log exists, because the run would be appended to it."""
     if log is not None and log.exists():
         raise RunError(f"{log}: this log already exists; give another name")
-    opened = open_run_files(system, RunOptions(result=log))
-    assert not isinstance(opened, int), "a new run has not ended"
-    return opened.files
+    return open_run_files(system, RunOptions(result=log)).files
 
 
 @contextmanager

@@ -125,7 +125,6 @@ def run_here(
     from bertbench.distributed.startup import process_started
     from bertbench.launch.local import check_startable, run_ranks, run_ranks_of_node
     from bertbench.loading.inputs import open_data, recipe_differences
-    from bertbench.results.files import ResultFiles
     from bertbench.training.opened import open_run_files
     from bertbench.training.short_run import shortened
 
@@ -144,10 +143,9 @@ def run_here(
             f"warning: {training.folder} was made with another data.recipe than the system file's: {'; '.join(differs)}"
         )
     check_start(system)
-    opened = open_run_files(system, options)
-    if isinstance(opened, int):
-        return ResultFiles(arguments.result), opened
-    files, resumption = opened
+    files, resumption, code = open_run_files(system, options)
+    if code is not None:
+        return files, code
     if not again:
         _announce(system, arguments)
     code = run_ranks(system, options, files, resumption, node)

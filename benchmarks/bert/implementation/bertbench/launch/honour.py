@@ -54,8 +54,8 @@ def honour(arguments: argparse.Namespace, environment: Mapping[str, str]) -> Non
     """Let the variables complete the arguments of `launch` or `train`; `arguments.variables` says what became of them.
 
     Sets `system`, `seed` and `overrides`, and `runs` where the command has it; `arguments.passed` is what a script or a
-    launcher has passed on. Raises ConfigError with all variables
-    that are malformed, contradict each other or the system, or can't be honoured.
+    launcher has passed on. Raises ConfigError with all variables that are malformed, contradict each other or the
+    system, or can't be honoured.
     """
     passed = RunOptions.passed_on(environment)
     arguments.passed = passed

@@ -19,14 +19,17 @@ from compliance.read.find import LOG_PATTERN
 
 
 class OpenedRun(NamedTuple):
-    """The files of a run, and where it resumes; None for a new run."""
+    """The files of a run, and how it goes on."""
 
     files: ResultFiles
     resumption: Resumption | None = None
+    """Where the run resumes; None for a new run."""
+    code: int | None = None
+    """The exit code of a run that has ended before, so that nothing remains to be done."""
 
 
-def open_run_files(system: System, options: RunOptions) -> OpenedRun | int:
-    """Return the files of the run that the options ask for, or the exit code of a run that needs nothing any more.
+def open_run_files(system: System, options: RunOptions) -> OpenedRun:
+    """Return the files of the run that the options ask for.
 
     A new run's log is reserved. Raises ConfigError if the options contradict each other or the interrupted run, or name
     a log that another run has, and CheckpointError if they name no run.
@@ -34,14 +37,15 @@ def open_run_files(system: System, options: RunOptions) -> OpenedRun | int:
     interrupted = runs_folder() / f".job_{options.job}.current"
     if options.job and not options.short:
         options = _of_job(interrupted, options)
-    code = _code_of_ended(options)
-    if code is not None:
-        return code
+    if options.resume == "auto" and options.result is not None and (status := ended(options.result)):
+        print(f"{options.result}: this run has ended: {status}", file=sys.stderr)
+        code = 0 if status == constants.SUCCESS else TARGET_MISSED
+        return OpenedRun(ResultFiles(options.result), code=code)
     resumption = _resumption_of(system, options)
-    opened = OpenedRun(resumption.files if resumption else _reserved(system, options), resumption)
+    files = resumption.files if resumption else _reserved(system, options)
     if options.job:
-        _write(interrupted, str(opened.files.log.absolute()))
-    return opened
+        _write(interrupted, str(files.log.absolute()))
+    return OpenedRun(files, resumption)
 
 
 def _of_job(file: Path, options: RunOptions) -> RunOptions:
@@ -55,17 +59,6 @@ def _write(file: Path, text: str) -> None:
         file.write_text(text, encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"{file}: cannot be written ({system_reason(error)}); set LOGDIR") from error
-
-
-def _code_of_ended(options: RunOptions) -> int | None:
-    """Return the exit code of the run named by `--resume auto --result LOG`, if it ended and wasn't interrupted."""
-    if options.resume != "auto" or options.result is None:
-        return None
-    status = ended(options.result)
-    if status is None:
-        return None
-    print(f"{options.result}: this run has ended: {status}", file=sys.stderr)
-    return 0 if status == constants.SUCCESS else TARGET_MISSED
 
 
 def _resumption_of(system: System, options: RunOptions) -> Resumption | None:

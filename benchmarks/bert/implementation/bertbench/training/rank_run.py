@@ -64,9 +64,9 @@ def run_as_rank(system: System, ranks: Ranks, options: RunOptions, announce: Cal
         profiler = Profiler(world, on=options.short == "profile")
         opened = world.from_all(_opened(system, world, options) if world.leads else None)[0]
         assert opened is not None, "rank 0 opens them"
-        if isinstance(opened, int):
-            return opened
-        files, resumption = opened
+        files, resumption, code = opened
+        if code is not None:
+            return code
         seed = resumption.meta.seed if resumption else agreed_seed(world, options.seed)
         if world.leads:
             if not resumption:
@@ -89,7 +89,7 @@ def run_as_rank(system: System, ranks: Ranks, options: RunOptions, announce: Cal
     return 0 if run.reason is None or options.short else TARGET_MISSED
 
 
-def _opened(system: System, world: World, options: RunOptions) -> OpenedRun | int:
+def _opened(system: System, world: World, options: RunOptions) -> OpenedRun:
     """Return the run's files on rank 0: those that the launcher has opened, or else those that it opens now."""
     if options.launched:
         assert options.result is not None, "the launcher names the log"
@@ -97,7 +97,7 @@ def _opened(system: System, world: World, options: RunOptions) -> OpenedRun | in
     if log := log_left(world.store):
         options = replace(options, resume="auto", result=log)
     opened = open_run_files(system, options)
-    if not isinstance(opened, int):
+    if opened.code is None:
         began = options.began or process_started()
         begin_attempt(opened.files, opened.resumption, system, replace(options, began=began))
     return opened
