@@ -81,7 +81,7 @@ def process_limit(processes: int) -> Iterator[Path]:
     group.rmdir()
 
 
-@pytest.mark.parametrize("processes", [8, 15])
+@pytest.mark.parametrize("processes", [5, 15])
 def test_a_limit_of_processes_is_named_and_no_variable_is_blamed(
     processes: int, tiny_file: str, tmp_path: Path
 ) -> None:

@@ -28,7 +28,8 @@ COMMANDS = {
     "preflight": "preflight {tiny}",
     "finetune": "finetune squad --system {tiny} --train {questions} --dev {questions} --vocab {vocab} "
     "--out {out}/tuned --set model.max_positions=101 --set finetune.epochs=999",
-    "data prepare": "data prepare --recipe mlperf --workers 2 --vocab {vocab} --out {out}/data --text {text} {text}",
+    "data prepare": "data prepare --recipe mlperf --workers 2 --vocab {vocab} --out {out}/data "
+    "--text {text} {text}.more",
     "lab step": "lab step --rounds 99",
     "lab time-to-target": "lab time-to-target cpu_demo --steps 999",
     "lab assignment": "lab assignment --steps 999",
@@ -135,6 +136,9 @@ def test_a_command_that_is_stopped_leaves_nothing_behind(
     folder, text, vocab = tmp_path / "folder", tmp_path / "text", vocabulary_of_words(tmp_path / "vocab.txt")
     folder.mkdir()
     text.write_text(tiny_text(Random(9), articles=1000) * (400 if name == "data prepare" else 0))
+    shutil.copy(text, f"{text}.more")
+    with Path(f"{text}.more").open("a") as more:
+        more.write("\nAnother end, because equal texts are refused.\n")
     needs_data = name in ("lab time-to-target", "lab study", "lab paper")
     data = {"DATADIR": str(request.getfixturevalue("datasets"))} if needs_data else {}
     program = [sys.executable, "-m", "lab.bench.gpu_check"] if name == "gpu_check" else BERTBENCH

@@ -15,6 +15,7 @@ from torch import Tensor, distributed
 from torch.distributed.distributed_c10d import PrefixStore
 
 from bertbench.common.errors import StoppedError
+from bertbench.common.system_faults import uncaught
 from bertbench.distributed import gloo
 from bertbench.distributed.cores import (
     bind_threads,
@@ -113,7 +114,8 @@ class World:
         it leaves, and rank 0 waits a few seconds for all of them.
         """
         outside = lost_contact(error) or isinstance(error, StoppedError)
-        cause = "lost contact with another rank" if lost_contact(error) else str(error) or type(error).__name__
+        known = uncaught(error) if isinstance(error, OSError | RuntimeError) else None
+        cause = "lost contact with another rank" if lost_contact(error) else known or str(error) or type(error).__name__
         if not outside:
             self.failure.claim(f"rank {self.rank}: {cause}")
         self.failure.leave()
