@@ -17,16 +17,13 @@ from bertbench.config.load import Override, parsed_override
 from bertbench.launch.variables import (
     BATCH_SETTINGS,
     HYPER_PARAMETERS,
-    NODES_VARIABLES,
-    OTHER_NAMES,
+    MUST_AGREE,
     SAMPLES_OF_A_ROW,
     SETTINGS,
-    SHAPE,
     Exported,
     ExportedVariables,
     Variables,
     VariableSetting,
-    whole_number,
 )
 
 
@@ -102,61 +99,26 @@ class ExportedSettings:
         changing |= {variable: text for variable, text in self._overrides.items() if not _has(system, text)}
         return changing
 
-    def check_first_evaluation(self, system: System) -> None:
-        """Report a first evaluation that comes at another number of samples than the system's."""
-        first = self._exported.get("EVAL_ITER_START_SAMPLES")
-        if first is None:
-            return
-        interval = system.evaluation_interval
-        if first.value == str(interval):
-            self._agreeing.append(first)
-            return
-        self._exported.problems.append(
-            f"{first}: the first evaluation comes after one interval, EVAL_ITER_SAMPLES={interval}; export the same "
-            "number, or unset it"
-        )
-
-    def check_shape(self, system: System) -> None:
-        """Report numbers of nodes and GPUs that differ from the system's."""
-        for name, setting in SHAPE.items():
-            exported = self._exported.get(name)
-            if exported is None:
-                continue
-            number = self._exported.read(exported, whole_number(1))
-            if number is None:
-                continue
-            actual = _value_in_run(system, setting)
-            if setting in self._set_by_arguments:
-                self._variables.pass_over(exported, f"--set {setting} is given")
-            elif int(number) == actual:
-                self._agreeing.append(exported)
-            else:
-                counted = "nodes" if name in NODES_VARIABLES else "ranks on each node"
-                self._exported.problems.append(
-                    f"{exported}: {system.name} has {actual} {counted}; unset it, name another system (`bertbench "
-                    f"config list`), or write one with `bertbench config init --from {system.argument} --nodes N "
-                    "--gpus N`"
-                )
-
-    def check_other_names(self, system: System) -> None:
-        """Report the hyper-parameters of OTHER_NAMES whose values the system doesn't have."""
-        for name, setting in OTHER_NAMES.items():
-            exported = self._exported.get(name)
-            if exported is None:
-                continue
+    def check_agreement(self, system: System) -> None:
+        """Report the variables of MUST_AGREE whose values the system doesn't have."""
+        for exported in self._exported.among(MUST_AGREE):
+            setting = MUST_AGREE[exported.name]
             value = self._exported.read(exported, setting.read)
             if value is None:
                 continue
-            override = Override(f"{setting.name}={value}", str(exported))
             if setting.name in self._set_by_arguments:
                 self._variables.pass_over(exported, f"--set {setting.name} is given")
-            elif _has(system, override):
+            elif _has(system, Override(f"{setting.name}={value}", str(exported))):
                 self._agreeing.append(exported)
             else:
-                self._exported.problems.append(
-                    f"{exported}: {system.name} has {setting.name} {_value_in_run(system, setting.name)}; give --set "
-                    f"{override} if the run should have it, and unset it"
+                text = setting.otherwise.format(
+                    system=system.name,
+                    argument=system.argument,
+                    name=setting.name,
+                    actual=_value_in_run(system, setting.name),
+                    value=value,
                 )
+                self._exported.problems.append(f"{exported}: {text}")
 
     def check_effects(self, system: System) -> None:
         """Report the variables whose values the run wouldn't have, because it scales them to another batch."""
@@ -193,7 +155,7 @@ class ExportedSettings:
 
 
 def _value_in_run(system: System, name: str) -> Any:
-    """Return the value that a run has for a setting of SETTINGS or SHAPE, which the system file need not state."""
+    """Return the value that a run has for a setting of SETTINGS or MUST_AGREE, which the system file need not state."""
     match name:
         case "data.local_batch":
             return system.local_batch

@@ -112,9 +112,7 @@ class _Honouring:
         self._refuse()
         self._raise_problems()
         system = self.settings.apply()
-        self.settings.check_first_evaluation(system)
-        self.settings.check_shape(system)
-        self.settings.check_other_names(system)
+        self.settings.check_agreement(system)
         for exported in self.exported.among(SYSTEM_VARIABLES)[:1]:
             self.exported.problems += contradicting_endings(exported, system, self.set_by_arguments)
         if self.submission is not None and self.submission_is_the_system:

@@ -12,7 +12,7 @@ from typing import NamedTuple, Self
 
 from bertbench.common.errors import ConfigError
 from bertbench.config import System, load_system, pre_training_names
-from bertbench.launch.variables import BATCH_SETTINGS, SAMPLES_OF_A_ROW, SHAPE, Exported
+from bertbench.launch.variables import BATCH_SETTINGS, SAMPLES_OF_A_ROW, SHAPE_SETTINGS, Exported
 
 _NAME = re.compile(
     r"(?P<family>[A-Za-z][A-Za-z0-9-]*)_(?P<nodes>\d+)x(?P<gpus>\d+)x(?P<batch>\d+)x(?P<steps>\d+)(_\w+)*"
@@ -65,7 +65,7 @@ class SubmissionName(NamedTuple):
         An argument overrides the name, so settings in `set_by_arguments` aren't compared.
         """
         problems = []
-        resized = not set_by_arguments.isdisjoint({*BATCH_SETTINGS, *SHAPE.values()})
+        resized = not set_by_arguments.isdisjoint({*BATCH_SETTINGS, *SHAPE_SETTINGS})
         if not resized and self.samples_per_gpu != system.local_batch:
             problems.append(
                 f"DGXSYSTEM={self.name} names {self.samples_per_gpu} samples per GPU and step, but the run has "

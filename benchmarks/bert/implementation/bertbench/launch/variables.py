@@ -144,28 +144,57 @@ SETTINGS = HYPER_PARAMETERS | {
     "MLPERF_SUBMISSION_ORG": VariableSetting("hardware.submitter", _text),
     "MLPERF_SUBMISSION_PLATFORM": VariableSetting("hardware.system_name", _text),
 }
-OTHER_NAMES = {
-    "OPTIMIZER": VariableSetting("optimizer.name", _optimizer),
-    "EPSILON": VariableSetting("optimizer.epsilon", _positive),
-    "END_LR": VariableSetting("schedule.end_learning_rate", _not_negative),
-    "START_STEPS": VariableSetting("schedule.start_warmup_step", _signed),
-    "GRAD_STEPS": VariableSetting("data.gradient_accumulation_steps", whole_number(1)),
-    "EVAL_ITER": VariableSetting("evaluation.interval_samples", whole_number(1)),
-    "EVAL_START": VariableSetting("evaluation.interval_samples", whole_number(1)),
-}
-"""Hyper-parameters as the files of a few submitters name them. They are names that other programs use, too, so they
-change no setting; but a run doesn't start with another value than one of them asks for."""
 NODES_VARIABLES = ("DGXNNODES", "PGNNODES")
 GPUS_VARIABLES = ("DGXNGPU", "PGNGPU")
-SHAPE = dict.fromkeys(NODES_VARIABLES, "hardware.number_of_nodes") | dict.fromkeys(
-    GPUS_VARIABLES, "launch.ranks_per_node"
+
+
+class MustAgree(NamedTuple):
+    """The setting whose value a variable must have."""
+
+    name: str
+    read: Callable[[str], str]
+    """As that of VariableSetting."""
+
+    otherwise: str = (
+        "{system} has {name} {actual}; give --set {name}={value} if the run should have it, and unset the variable"
+    )
+    """What to say about another value."""
+
+
+_OTHER_SHAPE = (
+    "unset it, name another system (`bertbench config list`), or write one with `bertbench config init --from "
+    "{argument} --nodes N --gpus N`"
 )
+_NODES = MustAgree("hardware.number_of_nodes", whole_number(1), f"{{system}} has {{actual}} nodes; {_OTHER_SHAPE}")
+_GPUS = MustAgree(
+    "launch.ranks_per_node", whole_number(1), f"{{system}} has {{actual}} ranks on each node; {_OTHER_SHAPE}"
+)
+MUST_AGREE = {
+    **dict.fromkeys(NODES_VARIABLES, _NODES),
+    **dict.fromkeys(GPUS_VARIABLES, _GPUS),
+    "EVAL_ITER_START_SAMPLES": MustAgree(
+        "evaluation.interval_samples",
+        whole_number(1),
+        "the first evaluation comes after one interval, EVAL_ITER_SAMPLES={actual}; export the same number, or unset "
+        "it",
+    ),
+    "OPTIMIZER": MustAgree("optimizer.name", _optimizer),
+    "EPSILON": MustAgree("optimizer.epsilon", _positive),
+    "END_LR": MustAgree("schedule.end_learning_rate", _not_negative),
+    "START_STEPS": MustAgree("schedule.start_warmup_step", _signed),
+    "GRAD_STEPS": MustAgree("data.gradient_accumulation_steps", whole_number(1)),
+    "EVAL_ITER": MustAgree("evaluation.interval_samples", whole_number(1)),
+    "EVAL_START": MustAgree("evaluation.interval_samples", whole_number(1)),
+}
+"""Variables that change no setting, but a run doesn't start with another value than one of them asks for. The last
+seven are hyper-parameters as a few submitters name them; other programs use these names, too."""
 TIME_LIMITS = ("WALLTIME", "WALLTIME_MINUTES")
 """The limit of the whole job, as sbatch takes it, and that of one of its runs, in minutes."""
 BATCH_SETTINGS = ("data.local_batch", "data.global_batch_size")
+SHAPE_SETTINGS = (_NODES.name, _GPUS.name)
 VARIABLES = (
-    *SYSTEM_VARIABLES, *RUNS_VARIABLES, "SEED", *SHAPE, *TIME_LIMITS, *SETTINGS, "EVAL_ITER_START_SAMPLES",
-    *OTHER_NAMES, "CONT", *FOLDERS, *REFUSED, *REFUSED_UNLESS_ZERO, *NOT_READ,
+    *SYSTEM_VARIABLES, *RUNS_VARIABLES, "SEED", *TIME_LIMITS, *SETTINGS, *MUST_AGREE, "CONT", *FOLDERS, *REFUSED,
+    *REFUSED_UNLESS_ZERO, *NOT_READ,
 )  # fmt: skip
 """All variables that are honoured, refused, or named because they have no effect."""
 
