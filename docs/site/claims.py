@@ -9,13 +9,13 @@ from typing import Any
 
 from scipy import stats
 
+from bertbench.common.intervals import holm
 from bertbench.report.scores import mean_of
 from bertbench.run_files.sample_counts import samples_to_end
 from compliance.read.log import read_events
 from compliance.read.run import RunFacts
 from docs.site.tables import RESULTS, link, read, table
 from lab.bench.number_formats import COMPARISONS
-from lab.study.intervals import holm
 
 _STUDIES = ("clip", "buckets", "compression")
 """Studies that compare samples in pairs of runs."""

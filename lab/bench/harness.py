@@ -7,9 +7,7 @@ it times itself.
 
 import argparse
 import json
-import math
 import shlex
-import statistics
 import sys
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -24,6 +22,7 @@ import torch
 
 from bertbench.cli.arguments import add_number, emit, seed, write_file
 from bertbench.common.errors import ConfigError
+from bertbench.common.intervals import of_median
 from bertbench.common.markup import aligned
 from bertbench.common.phase_clock import wait_for_device
 from bertbench.common.progress import Progress
@@ -182,21 +181,7 @@ class MedianRatio(NamedTuple):
 def paired_ratio(dividends: Sequence[float], divisors: Sequence[float]) -> MedianRatio:
     """Return the median ratio of pairs, one of each round, with its interval by the sign test."""
     ratios = [dividend / divisor for dividend, divisor in zip(dividends, divisors, strict=True)]
-    return MedianRatio(*median_interval(ratios))
-
-
-def median_interval(values: Sequence[float], tests: int = 1) -> tuple[float, float | None, float | None]:
-    """Return a median and its interval by the sign test, to four digits; the ends are None if there are too few values.
-
-    The intervals of `tests` medians all hold with a probability of 95 % (Bonferroni). One interval needs at least 6
-    values.
-    """
-    from scipy import stats  # noqa: PLC0415 - takes half a second, and the processes of a bench don't need it
-
-    rounded = [round(value, 4) for value in values]
-    interval = stats.quantile_test(rounded, p=0.5).confidence_interval(1 - 0.05 / tests)
-    low, high = (None if math.isnan(end) else float(end) for end in interval)
-    return statistics.median(rounded), low, high
+    return MedianRatio(*of_median(ratios))
 
 
 def table_lines(rows: Sequence[object], columns: Mapping[str, str]) -> list[str]:

@@ -11,9 +11,10 @@ import math
 from typing import NamedTuple
 
 import torch
+from scipy import stats
 from torch import Tensor
 
-from lab.bench.means import t_quantile
+from bertbench.common.intervals import CONFIDENCE
 
 
 class NoiseScale(NamedTuple):
@@ -47,7 +48,7 @@ def noise_scale(gradients_NP: Tensor, batch: int) -> NoiseScale:
     if not (torch.isfinite(left_out_N).all() and torch.isfinite(ratio)):
         return NoiseScale(math.inf, 0.0, math.inf)
     variance = (count - 1) / count * (left_out_N - left_out_N.mean()).square().sum()
-    half = t_quantile(count) * variance.sqrt().item()
+    half = stats.t.ppf((1 + CONFIDENCE) / 2, count - 1) * variance.sqrt().item()
     value = ratio.item()
     return NoiseScale(value, max(0.0, value - half), value + half)
 

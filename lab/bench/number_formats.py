@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from bertbench.cli.arguments import SYSTEM_HELP, add_system_arguments
 from bertbench.common.errors import RunError
+from bertbench.common.intervals import of_geometric_mean
 from bertbench.common.progress import Progress
 from bertbench.common.section import Section
 from bertbench.config import load_system
@@ -23,7 +24,6 @@ from bertbench.loading.inputs import open_data
 from bertbench.machine.processor import processor
 from bertbench.results.files import ResultFiles
 from lab.bench.harness import BenchResult, alternate, command, option, table_lines
-from lab.bench.means import geometric_mean
 from lab.bench.whole_run import train_here
 from lab.journal import Journal
 
@@ -107,7 +107,7 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> BenchResult:
         runs = alternate({name: partial(run, name) for name in formats}, arguments.seeds)
     pairs = list(_pairs(runs[compared.baseline], runs[compared.changed]))
     ratios = [pair.ratio for pair in pairs if pair.ratio is not None]
-    ratio, low, high = geometric_mean(ratios)
+    ratio, low, high = of_geometric_mean(ratios) if ratios else (None, None, None)
     answer = {
         "setting": compared.setting, "baseline": compared.baseline, "changed": compared.changed,
         "pairs": [{**pair._asdict(), "ratio": pair.ratio} for pair in pairs],

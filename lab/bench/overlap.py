@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from torch import distributed
 
+from bertbench.common.intervals import of_median
 from bertbench.common.progress import Progress
 from bertbench.config.optimizer import ClipMode
 from bertbench.distributed.world import World
@@ -31,7 +32,7 @@ from bertbench.loading.sampler import Part
 from bertbench.machine.processor import processor
 from bertbench.model.shape import BertShape
 from bertbench.training.whole_trainer import WholeTrainer
-from lab.bench.harness import BenchResult, alternate, command, median_interval, milliseconds, table_lines
+from lab.bench.harness import BenchResult, alternate, command, milliseconds, table_lines
 from lab.bench.network import limit_bandwidth, network_obstacle, on_two_hosts
 from lab.bench.short_run import short_run
 
@@ -131,7 +132,7 @@ def _rows(world: World, steps: Steps, buckets: tuple[int, ...], bandwidth: float
             exposed_ms=round(statistics.median(exposed[mode]), 1),
         )
         if mode != _NULL:
-            less, low, high = median_interval((exposed[_NULL] - exposed[mode]).tolist(), tests=tests)
+            less, low, high = of_median((exposed[_NULL] - exposed[mode]).tolist(), tests=tests)
             row = replace(
                 row,
                 less_ms=less,

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
+from bertbench.common.intervals import of_geometric_mean
 from bertbench.config import System
 from bertbench.distributed.cores import available_cores
 from bertbench.machine.processor import processor
 from lab.bench.harness import table_lines
-from lab.bench.means import geometric_mean
 from lab.bench.noise_scale import NoiseScale
 from lab.bench.squad_run import BASELINE, LAYOUTS
 
@@ -97,7 +97,7 @@ def _ratio_text(ratios: Sequence[float | None]) -> str:
     known = [ratio for ratio in ratios if ratio is not None]
     if len(known) < len(ratios):
         return "-"
-    mean, low, high = geometric_mean(known)
+    mean, low, high = of_geometric_mean(known)
     interval = "" if low is None or high is None else f" ({low:.0%} to {high:.0%})"
     return f"{mean:.0%}{interval}"
 

@@ -1,12 +1,10 @@
 """Compare programs that train to a target: rows of means, and how many times as fast bertbench is, with an interval."""
 
-import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scipy import stats
-
+from bertbench.common.intervals import of_ratio
 from lab.bench.harness import MedianRatio, table_lines
 from lab.bench.whole_run import Trained
 
@@ -67,13 +65,9 @@ def ratio_of_means(above: Sequence[float], below: Sequence[float]) -> MedianRati
 
     The interval has no ends if a side has fewer than 2 values.
     """
-    logs_above = [math.log(value) for value in above]
-    logs_below = [math.log(value) for value in below]
-    ratio = round(math.exp(statistics.mean(logs_above) - statistics.mean(logs_below)), 4)
-    if min(len(above), len(below)) < 2:
-        return MedianRatio(ratio)
-    interval = stats.ttest_ind(logs_above, logs_below, equal_var=False).confidence_interval()
-    return MedianRatio(ratio, *(round(math.exp(end), 4) for end in interval))
+    ratio, low, high = (None if value is None else round(value, 4) for value in of_ratio(above, below))
+    assert ratio is not None
+    return MedianRatio(ratio, low, high)
 
 
 def lines_of(results: Sequence[ProgramResult]) -> list[str]:

@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from bertbench.common.intervals import holm, of_geometric_mean, of_mean
 from bertbench.common.progress import Progress
 from bertbench.common.seeding import derive
-from lab.bench.means import geometric_mean, half_interval
 from lab.journal import Journal, Record
 from lab.study.definition import Configuration, Definition, Values
 from lab.study.intervals import (
@@ -25,7 +25,6 @@ from lab.study.intervals import (
     Row,
     Rows,
     compare_configurations,
-    holm,
     samples_by_seed,
     verdict,
 )
@@ -218,7 +217,7 @@ class Study:
             "seeds": len(rows_of_it),
             "reached": len(samples),
             SAMPLES: statistics.mean(samples) if samples else None,
-            "half_width": half_interval(samples),
+            "half_width": of_mean(samples).half_width if samples else None,
             SECONDS: statistics.mean(seconds) if seconds else None,
             "clipped": statistics.mean(row["clipped"] for row in rows_of_it),
         }
@@ -238,8 +237,8 @@ class Study:
 def _mean_over_cells(kind: str, against: str, cells: str, group: Sequence[Comparison | None]) -> dict[str, Any]:
     """Return the geometric mean over cells; `group` has None for a cell in which a configuration missed the target."""
     counted = [pair for pair in group if pair]
-    samples, low, high = geometric_mean([pair["ratio"] for pair in counted])
-    seconds, seconds_low, seconds_high = geometric_mean([pair["seconds_ratio"] for pair in counted])
+    samples, low, high = of_geometric_mean([pair["ratio"] for pair in counted])
+    seconds, seconds_low, seconds_high = of_geometric_mean([pair["seconds_ratio"] for pair in counted])
     verdict = "no difference shown"
     if len(counted) < len(group) or any(pair["missed"] for pair in counted):
         verdict = "not decided: runs missed the target"

@@ -3,14 +3,11 @@
 A seed determines the initial weights and the order of the data, so pairing by seed cancels much of the noise.
 """
 
-import math
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from scipy import special
-
-from lab.bench.means import CONFIDENCE, half_interval
+from bertbench.common.intervals import CONFIDENCE, of_mean, p_value
 
 SAMPLES = "samples_to_target"
 SECONDS = "seconds_to_target"
@@ -36,12 +33,11 @@ def compare_configurations(rows: Rows, configuration: str, against: str, measure
     reference_samples = samples_by_seed(rows, against, measure)
     seeds = sorted(samples.keys() & reference_samples.keys())
     differences = [samples[seed] - reference_samples[seed] for seed in seeds]
-    half = half_interval(differences)
-    if half is None:
+    if len(differences) < 2:
         return None
-    mean = statistics.mean(differences)
-    low = mean - half
-    high = mean + half
+    mean, low, high = of_mean(differences)
+    assert low is not None
+    assert high is not None
     reference = statistics.mean(reference_samples[seed] for seed in seeds)
     all_seeds = {row["seed"] for row in rows if row["arm"] in (configuration, against)}
     return {
@@ -49,22 +45,11 @@ def compare_configurations(rows: Rows, configuration: str, against: str, measure
         "reference": reference,
         "seeds": len(seeds),
         "missed": len(all_seeds) - len(seeds),
-        "p": _p_value(differences),
+        "p": p_value(differences),
         "ratio": 1 + mean / reference,
         "ratio_low": 1 + low / reference,
         "ratio_high": 1 + high / reference,
     }
-
-
-def _p_value(differences: Sequence[float]) -> float:
-    """Return the probability that the mean is by chance as far from 0, by the two-sided paired t-test."""
-    count = len(differences)
-    mean = statistics.mean(differences)
-    deviation = statistics.stdev(differences)
-    if mean == 0:
-        return 1.0
-    statistic = abs(mean) / deviation * math.sqrt(count) if deviation else math.inf
-    return float(2 * special.stdtr(count - 1, -statistic))
 
 
 def verdict(pair: Comparison, corrected: float) -> str:
@@ -80,14 +65,3 @@ def samples_by_seed(rows: Rows, configuration: str, measure: str) -> dict[int, f
     """Return a configuration's samples to the target, by seed, for the seeds that reached it."""
     reached = [row for row in rows if row["arm"] == configuration and row[measure] is not None]
     return {row["seed"]: row[measure] for row in reached}
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Return the p-values of a study's tests, corrected for the number of tests (Holm 1979)."""
-    tests = len(p_values)
-    corrected = [0.0] * tests
-    largest = 0.0
-    for rank, test in enumerate(sorted(range(tests), key=p_values.__getitem__)):
-        largest = max(largest, min(1.0, (tests - rank) * p_values[test]))
-        corrected[test] = largest
-    return corrected

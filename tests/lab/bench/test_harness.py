@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 import pytest
 
+from bertbench.common.intervals import of_median
 from bertbench.common.progress import Progress
-from lab.bench.harness import BenchResult, alternate, command, median_interval, paired_ratio, table_lines
+from lab.bench.harness import BenchResult, alternate, command, paired_ratio, table_lines
 from tests.conftest import Captured
 
 
@@ -40,8 +41,8 @@ def test_five_pairs_give_no_interval() -> None:
 
 def test_intervals_of_several_medians_hold_jointly() -> None:
     # each of four: at most none of 9 lies below the median with a chance of 1 / 512, at most one with 10 / 512
-    assert median_interval([*range(9)]) == (4, 1, 7)
-    assert median_interval([*range(9)], tests=4) == (4, 0, 8)
+    assert of_median([*range(9)]) == (4, 1, 7)
+    assert of_median([*range(9)], tests=4) == (4, 0, 8)
 
 
 class Row(NamedTuple):

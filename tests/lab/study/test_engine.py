@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from bertbench.common.errors import ConfigError
+from bertbench.common.intervals import holm, of_geometric_mean, of_mean
 from bertbench.common.progress import Progress
-from lab.bench.means import geometric_mean, half_interval
 from lab.commands.study import check_configurations
 from lab.study.definition import STUDIES, Configuration, Values, read_definition
 from lab.study.engine import Study, TrialOutcome
-from lab.study.intervals import compare_configurations, holm, verdict
+from lab.study.intervals import compare_configurations, verdict
 from tests.conftest import Answer, Printed
 from tests.lab.study.settings import SETTING, STUDY, defined
 
@@ -42,8 +42,8 @@ def rows_of(**samples: list[float | None]) -> list[dict[str, Any]]:
 
 
 def test_a_difference_is_taken_seed_by_seed_with_students_interval() -> None:
-    assert half_interval([10, 12, 14]) == pytest.approx(T_OF_2 * 2 / math.sqrt(3), rel=1e-6)
-    assert half_interval([20]) is None
+    assert of_mean([10, 12, 14]).half_width == pytest.approx(T_OF_2 * 2 / math.sqrt(3), rel=1e-6)
+    assert of_mean([20]).half_width is None
     rows = rows_of(a=[10, 12, 14], b=[30, 34, 35], c=[None, 20, None], d=[9, 12, None])
     pair = compare_configurations(rows, "a", "b")
     assert pair is not None
@@ -69,7 +69,7 @@ def test_p_values_are_corrected_for_the_number_of_tests() -> None:
 def test_ratios_are_pooled_by_their_geometric_mean() -> None:
     # logarithms -a, -a, a with a = ln 2: mean -a / 3, deviation 2 a / sqrt(3)
     mean, half = 2 ** (-1 / 3), T_OF_2 * 2 * math.log(2) / 3
-    assert geometric_mean([0.5, 0.5, 2]) == pytest.approx((mean, mean / math.exp(half), mean * math.exp(half)))
+    assert of_geometric_mean([0.5, 0.5, 2]) == pytest.approx((mean, mean / math.exp(half), mean * math.exp(half)))
 
 
 def test_a_finished_trial_is_not_run_again(tmp_path: Path) -> None:

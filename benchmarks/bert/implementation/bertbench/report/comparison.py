@@ -5,12 +5,11 @@ contain 1, there is a significant difference. Runs that missed the target, or th
 out of every measure. Means are over all runs that reached the target, as in `bertbench report`.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import mean, variance
 
+from bertbench.common.intervals import of_mean, of_ratio
 from bertbench.report.scores import RUNS, mlperf_score
 from bertbench.run_files.flop_rates import flops_of
 from bertbench.run_files.log_spans import evaluation_s, startup_s
@@ -27,8 +26,6 @@ from bertbench.run_files.run_settings import (
 from bertbench.run_files.sample_counts import samples_per_s, samples_to_end
 from bertbench.run_files.verdicts import Verdicts, finding_text, verdicts_on
 from compliance.read.run import RunFacts
-
-_CONFIDENCE = 0.95
 
 
 def _percent(share: float | None) -> float | None:
@@ -217,33 +214,11 @@ def _values(runs: Sequence[Settings], source: str, key: str) -> list[str]:
 def _estimate(values: Sequence[float]) -> Estimate | None:
     if not values:
         return None
-    return Estimate(mean(values), _half_interval(values), len(values))
+    interval = of_mean(values)
+    return Estimate(interval.value, interval.half_width, len(values))
 
 
 def _ratio(a: Sequence[float], b: Sequence[float]) -> Ratio | None:
     if not a or not b:
         return None
-    logs_a = [math.log(value) for value in a]
-    logs_b = [math.log(value) for value in b]
-    difference = mean(logs_b) - mean(logs_a)
-    half = _half_interval(logs_a, logs_b)
-    if half is None:
-        return Ratio(math.exp(difference), None, None)
-    return Ratio(math.exp(difference), math.exp(difference - half), math.exp(difference + half))
-
-
-def _half_interval(*sets: Sequence[float]) -> float | None:
-    """Return half the width of the interval of a mean (Student's t) or of a difference of means (Welch's t).
-
-    Return None if a set has fewer than 2 values.
-    """
-    if min(map(len, sets)) < 2:
-        return None
-    squared_errors = [variance(values) / len(values) for values in sets]
-    if not any(squared_errors):
-        return 0.0
-    from scipy.special import stdtrit  # noqa: PLC0415 - takes 0.25 s, and single runs don't need it
-
-    parts = [error**2 / (len(values) - 1) for error, values in zip(squared_errors, sets, strict=True)]
-    degrees_of_freedom = sum(squared_errors) ** 2 / sum(parts)
-    return float(stdtrit(degrees_of_freedom, (1 + _CONFIDENCE) / 2)) * math.sqrt(sum(squared_errors))
+    return Ratio(*of_ratio(b, a))
