@@ -4,7 +4,6 @@ import argparse
 import os
 import re
 import resource
-import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -64,20 +63,25 @@ def _main(arguments: Sequence[str] | None) -> int:
         is_of_output = output_error() is not None and not isinstance(error, BertbenchError | CannotJudge)
         if explained is None or is_of_output:
             raise  # `guarded` reports what is wrong with standard output
-        _let_the_first_node_speak()
-        print(f"bertbench: {explained}", file=sys.stderr)
+        if not _said_by_the_first_node():
+            print(f"bertbench: {explained}", file=sys.stderr)
         if _asks_for_json(words):
             print(error_json(_name_of(words), str(explained), explained.exit_code))
         return explained.exit_code
 
 
-def _let_the_first_node_speak() -> None:
-    """On another node of a job, wait: if the first one has the same message, its end stops this process."""
-    if os.environ.get("PET_NODE_RANK", "0") != "0":
-        try:
-            time.sleep(_MESSAGE_S)
-        except KeyboardInterrupt as interrupt:
-            raise SystemExit(128 + signal.Signals(*interrupt.args or [signal.SIGINT])) from None
+def _said_by_the_first_node() -> bool:
+    """On another node of a job, wait, and return whether the first one ends, which stops this process.
+
+    Then it has said the same, or what is worth more.
+    """
+    if children.on_first_node():
+        return False
+    try:
+        time.sleep(_MESSAGE_S)
+    except KeyboardInterrupt:
+        return True
+    return False
 
 
 def _raise_open_files() -> None:

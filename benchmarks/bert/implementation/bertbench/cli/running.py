@@ -125,7 +125,7 @@ def run_here(
     from bertbench.distributed.startup import process_started
     from bertbench.launch.local import check_startable, run_ranks, run_ranks_of_node
     from bertbench.loading.inputs import open_data, recipe_differences
-    from bertbench.training.opened import open_run_files
+    from bertbench.training.opened import open_run_files, tell_job
     from bertbench.training.short_run import shortened
 
     if options.allow_config_change and options.resume == "never":
@@ -145,12 +145,13 @@ def run_here(
     check_start(system)
     files, resumption, code = open_run_files(system, options)
     if code is not None:
-        return files, code
+        return files, code if options.job is None else tell_job(options, code)
     if not again:
         _announce(system, arguments)
     code = run_ranks(system, options, files, resumption, node)
-    resumes_itself = options.job is not None
-    if files.log.exists() and ended(files.log) is None and not options.short and not resumes_itself:
+    if options.job is not None:
+        return files, tell_job(options, code)
+    if files.log.exists() and ended(files.log) is None and not options.short:
         say(_how_to_go_on(arguments, files))
     return files, code
 

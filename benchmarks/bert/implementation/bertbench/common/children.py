@@ -123,11 +123,19 @@ def _importing(frame: FrameType | None) -> bool:
     return frame is not None
 
 
+def on_first_node() -> bool:
+    """Return whether this is the only node of a job, or the first by torchrun's variable."""
+    return os.environ.get("PET_NODE_RANK", "0") == "0"
+
+
 def report_signal(interrupt: KeyboardInterrupt) -> int:
-    """Print which signal ended this command, and return its exit code."""
+    """Print which signal ended this command, and return its exit code.
+
+    On another node than the first, the code is 0: srun stops all when one fails, and then the code of that one counts.
+    """
     number = signal.Signals(*interrupt.args or [signal.SIGINT])
     print(f"bertbench: {StoppedError.SIGN} {number.name}", file=sys.stderr, flush=True)
-    return 128 + number
+    return 128 + number if on_first_node() else 0
 
 
 def obeyed(numbers: Iterable[signal.Signals]) -> Iterator[signal.Signals]:

@@ -80,17 +80,20 @@ def run_ranks(
 
 
 def run_ranks_of_node(system: System, options: RunOptions, node: Node) -> int:
-    """Start the ranks of a machine other than the first; return the exit code. If they fail, tell the first one why."""
+    """Start the ranks of a machine other than the first. If they fail, tell the first one why, and return a code.
+
+    The code is 0 for a run that missed its target or was stopped: srun would end the first node, whose code counts.
+    """
     try:
         last = _attempt(agent_of(system, node), replace(options, launched=True))
-    except SignalException as stopped:
-        last = _stopped(stopped)
+    except SignalException:
+        return 0
     if last.reason and not last.reported:
         cause = f"{last.reason} on {socket.gethostname()}"
         print(f"bertbench: {cause}", file=sys.stderr, flush=True)
         with suppress(SignalException):  # the first launcher ends, and its end stops this one
             tell_cause(cause)
-    return last.code
+    return 0 if last.code in (TARGET_MISSED, PREEMPTED) else last.code
 
 
 def run_once(system: System, words: list[str], files: ResultFiles) -> int:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from mlperf_logging.mllog import constants
 
 from bertbench.checkpoint.resumption import Resumption, ended, find_resumption
-from bertbench.common.errors import TARGET_MISSED, BertbenchError, ConfigError, system_reason
+from bertbench.common.errors import TARGET_MISSED, BertbenchError, ConfigError, StoppedError, system_reason
 from bertbench.common.paths import runs_folder
 from bertbench.config import System
 from bertbench.launch.options import RunOptions
@@ -34,9 +34,9 @@ def open_run_files(system: System, options: RunOptions) -> OpenedRun:
     A new run's log is reserved. Raises ConfigError if the options contradict each other or the interrupted run, or name
     a log that another run has, and CheckpointError if they name no run.
     """
-    interrupted = runs_folder() / f".job_{options.job}.current"
+    interrupted = _job_file(options, "current")
     if options.job and not options.short:
-        options = _of_job(interrupted, options)
+        options = _interrupted(interrupted, options)
     if options.resume == "auto" and options.result is not None and (status := ended(options.result)):
         print(f"{options.result}: this run has ended: {status}", file=sys.stderr)
         code = 0 if status == constants.SUCCESS else TARGET_MISSED
@@ -48,7 +48,20 @@ def open_run_files(system: System, options: RunOptions) -> OpenedRun:
     return OpenedRun(files, resumption)
 
 
-def _of_job(file: Path, options: RunOptions) -> RunOptions:
+def tell_job(options: RunOptions, code: int) -> int:
+    """Write how a run ended for run.sub, and return the launcher's own exit code, which is not 0 only for a failure.
+
+    srun ends all launchers as soon as one has another code, and then returns the highest.
+    """
+    _write(_job_file(options, "code"), str(code))
+    return 0 if code in (TARGET_MISSED, StoppedError.exit_code) else code
+
+
+def _job_file(options: RunOptions, ending: str) -> Path:
+    return runs_folder() / f".job_{options.job}.{ending}"
+
+
+def _interrupted(file: Path, options: RunOptions) -> RunOptions:
     """Return the options by which a job's interrupted run resumes, if its file names one."""
     log = file.read_text(encoding="utf-8") if file.exists() else ""
     return replace(options, resume="auto", result=Path(log)) if log else options
