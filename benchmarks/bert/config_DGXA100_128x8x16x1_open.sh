@@ -1,4 +1,4 @@
-# 128 DGX A100, 1,024 GPUs, open division: ADAM, the published run of arXiv 2402.02447 (dgxa100_n128_open)
+# 128 DGX A100, 1,024 GPUs, open division: ADAM, the values of the published run of arXiv 2402.02447 (dgxa100_n128_open)
 # 128 nodes x 8 GPUs x 16 samples: 16,384 samples per step
 # shellcheck shell=sh
 export DGXSYSTEM=DGXA100_128x8x16x1_open

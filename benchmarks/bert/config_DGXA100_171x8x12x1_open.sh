@@ -1,4 +1,4 @@
-# 171 DGX A100, 1,368 GPUs, open division: ADAM, the published run of arXiv 2402.02447 with 12 samples per GPU (dgxa100_n171_open)
+# 171 DGX A100, 1,368 GPUs, open division: ADAM, the values of the published run of arXiv 2402.02447 with 12 samples per GPU (dgxa100_n171_open)
 # 171 nodes x 8 GPUs x 12 samples: 16,416 samples per step
 # shellcheck shell=sh
 export DGXSYSTEM=DGXA100_171x8x12x1_open

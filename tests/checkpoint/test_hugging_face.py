@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -14,8 +15,11 @@ from bertbench.checkpoint.hugging_face import export, open_hugging_face
 from bertbench.checkpoint.tensor_names import pieces, take_apart
 from bertbench.checkpoint.weights_file import Weights
 from bertbench.common.errors import CheckpointError
+from bertbench.finetune.batches import span_batch
+from bertbench.finetune.features import Feature
 from bertbench.loading.batch import batch_of
 from bertbench.model.bert import Bert
+from bertbench.model.span import SpanBert
 from tests.checkpoint.bundles import TINY
 from tests.checkpoint.test_weights_file import PADDED, write_tiny
 from tests.tiny import Sample, columns_of
@@ -367,6 +371,29 @@ def test_logits_equal_those_of_transformers(model: Path, weights: Path) -> None:
             torch.testing.assert_close(found, expected.prediction_logits[0], atol=1e-5, rtol=0)
             sentence = scores.next_sentence_S2[place]
             torch.testing.assert_close(sentence, expected.seq_relationship_logits[0], atol=1e-5, rtol=0)
+
+
+def test_span_logits_equal_those_of_transformers(model: Path, weights: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    theirs = transformers.BertForQuestionAnswering.from_pretrained(model).eval()
+    ours = SpanBert(PADDED).eval()
+    ours.load_state_dict(load_file(weights), strict=False)  # all but the head, whose weights are theirs
+    ours.span.load_state_dict(theirs.qa_outputs.state_dict())
+    lengths = [29, 17, 17, 5]
+    nowhere = np.zeros((0, 2), np.int64)
+    features = []
+    for length in lengths:
+        tokens = torch.randint(TINY.vocab_size, (length,), generator=torch.Generator().manual_seed(length))
+        features.append(Feature(0, tokens.int().numpy(), length // 2, nowhere, np.zeros(0, bool), 0, 0))
+    with torch.no_grad():
+        found = ours(*span_batch(features).inputs)
+        for feature, logits in zip(features, found.split(lengths), strict=True):
+            expected = theirs(
+                input_ids=torch.from_numpy(feature.tokens_N).long()[None],
+                token_type_ids=(torch.arange(feature.length) >= feature.first).long()[None],
+            )
+            torch.testing.assert_close(logits[:, 0], expected.start_logits[0], atol=1e-5, rtol=0)
+            torch.testing.assert_close(logits[:, 1], expected.end_logits[0], atol=1e-5, rtol=0)
 
 
 def test_a_clone_without_its_large_files_is_an_error_that_says_to_pull_them(model: Path) -> None:

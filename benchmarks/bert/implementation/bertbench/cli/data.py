@@ -36,7 +36,7 @@ Made = tuple[Path, "Manifest", bool]
 
 def add_prepare_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the text or the published samples, the recipe and the folder of the dataset."""
-    text = parser.add_argument_group("text (default: the documentation of the installed Python)")
+    text = parser.add_argument_group("text (default: the documentation of the installed Python, numpy and torch)")
     add_path(
         text,
         "--text",

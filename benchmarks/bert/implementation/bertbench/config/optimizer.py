@@ -92,7 +92,7 @@ class Clip(Section):
     With a smaller number, the whole gradient's norm may exceed max_norm."""
     parts: Literal["sum", "each"] = "sum"
     """What modes `before` and `bucket` clip if a rank accumulates its batch in parts. `sum`: the sum of the parts.
-    `each`: every part before it is added, as in the runs published by arXiv 2402.02447 (docs/clipping.md)."""
+    `each`: every part before it is added, as the submission of arXiv 2402.02447 does (docs/clipping.md)."""
 
     def limit(self, buckets: int) -> float | None:
         """Return the largest norm of what is clipped at once: one of `buckets` buckets, or the whole gradient.

@@ -26,7 +26,7 @@ from bertbench.data.text.sentence_pairs import Document, SampleOptions, create_s
 from bertbench.data.text.vocabulary import Vocabulary, tokenizer_of
 
 Texts = Mapping[Literal["text", "wiki"], Sequence[Path]]
-"""Files by their format; if there are none, the text is the documentation of the installed Python."""
+"""Files by their format; if there are none, the text is the documentation of the installed Python, numpy and torch."""
 _READERS = {"text": corpus.text_articles, "wiki": corpus.wiki_articles}
 
 
