@@ -107,7 +107,7 @@ REFUSED = {
     "launch cpu_demo --optimizer.learning_rat=1e-3": "did you mean --set optimizer.learning_rate=VALUE?",
     "plan cpu_demo optimizer.learning_rate=1e-3": "did you mean --set optimizer.learning_rate=VALUE?",
     "train cpu_demo --epochs 3": "unrecognized arguments: --epochs 3\n",
-    "finetune squad --system x --train a --dev b --vocab c --out d --epochs 3": "--set finetune.epochs=VALUE?",
+    "finetune squad --system x --train a --dev b --vocab c --out d --epochs 3": "--set squad.epochs=VALUE?",
     "config init --gpu-modle h100": "unrecognized arguments: --gpu-modle h100; did you mean --gpu-model?",
     **{
         f"{command} --seed={seed}": f"argument --seed: {seed!r}: expected a whole number of at least 0"

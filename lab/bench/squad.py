@@ -39,7 +39,7 @@ _GRADIENTS = 16  # from which a noise scale is estimated
 def measure(arguments: argparse.Namespace, progress: Progress) -> BenchResult:
     """Fine-tune in every layout, once for each seed, and estimate the noise scale after the baseline's first epoch."""
     system = load_finetuning(arguments.system)
-    batch = system.finetune.global_batch_size
+    batch = system.global_batch_size
     with tempfile.TemporaryDirectory() as folder:
         files = _files(arguments, Path(folder))
         inputs = _inputs(system, files)
@@ -76,13 +76,13 @@ def _inputs(system: System, files: Files, weights: Path | None = None) -> Inputs
 
 def _noise(system: System, files: Files, folder: Path, seed: int) -> NoiseScale:
     """Estimate the noise scale at the weights after one epoch, from gradients of batches of the baseline's size."""
-    settings = (*BASELINE.settings(system.finetune.global_batch_size), "finetune.epochs=1")
+    settings = (*BASELINE.settings(system.global_batch_size), "squad.epochs=1")
     fine_tune(system, files, BASELINE, settings, folder, seed)
     inputs = _inputs(system, files, folder / f"seed_{seed + 1}" / "weights.safetensors")
     model = SpanTask(inputs).initial_model(system, seed + 1)
-    features = make_features(inputs.train, inputs.vocabulary, system.finetune.windows(system.model.max_positions))
+    features = make_features(inputs.train, inputs.vocabulary, system.squad.windows(system.model.max_positions))
     features = [feature for feature in features if feature.is_labelled]
-    size = max(1, min(system.finetune.global_batch_size, len(features) // _GRADIENTS))
+    size = max(1, min(system.global_batch_size, len(features) // _GRADIENTS))
     order = np.random.default_rng(derive(seed, "noise")).permutation(len(features))
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     gradients = []

@@ -38,7 +38,7 @@ class Layout(NamedTuple):
         stages = (f"parallel.pipeline={self.pipeline}", f"parallel.microbatches={self.pipeline}")
         return (
             f"launch.ranks_per_node={self.ranks}",
-            f"finetune.global_batch_size={self.batches * batch}",
+            f"data.global_batch_size={self.batches * batch}",
             *(stages if self.pipeline > 1 else ()),
         )
 

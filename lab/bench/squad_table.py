@@ -43,7 +43,7 @@ def squad_lines(
             ratios.append(_ratio_row(seeds))
     estimates = ", ".join(f"{scale.samples:,.0f} ({scale.low:,.0f} to {scale.high:,.0f})" for scale in noise)
     lines = [
-        f"{arguments.system}, {system.finetune.epochs} epochs; means of {arguments.seeds} seeds on {available_cores()} "
+        f"{arguments.system}, {system.squad.epochs} epochs; means of {arguments.seeds} seeds on {available_cores()} "
         f"cores of {processor()}; ratios are geometric means with 95 % intervals.",
         *table_lines(means, _COLUMNS),
         "",

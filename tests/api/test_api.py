@@ -142,7 +142,7 @@ def test_an_argument_without_a_meaning_is_refused(message: str, tiny: Tiny) -> N
     [
         ((), "tiny has 2 ranks, but run_training trains one rank in this process; set launch.ranks_per_node to 1"),
         ((*ALONE, "launch.max_restarts=3"), "run_training doesn't read launch.max_restarts"),
-        ((*ALONE, "finetune.epochs=3"), "run_training doesn't read finetune.epochs"),
+        ((*ALONE, "squad.epochs=3"), "run_training doesn't read squad.epochs"),
     ],
 )
 def test_a_system_that_needs_several_processes_is_refused(tiny: Tiny, overrides: tuple[str, ...], message: str) -> None:

@@ -112,7 +112,7 @@ SEEN_SLOWLY = (
 
 SEEN_ELSEWHERE = {
     "name": "tests/launch", "description": "tests/docs", "source": "tests/docs", "hardware": "tests/results",
-    "launch": "tests/launch and tests/distributed",
+    "task": "tests/config", "launch": "tests/launch and tests/distributed",
     "model.checkpoint": "tests/weights", "data.path": "tests/data", "data.equal_counts": "tests/balance",
     "data.eval_path": "tests/data",
     "data.recipe": "tests/data; a run only compares it",

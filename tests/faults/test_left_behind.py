@@ -27,7 +27,7 @@ COMMANDS = {
     "launch": "launch {tiny} --runs 99",
     "preflight": "preflight {tiny}",
     "finetune": "finetune squad --system {tiny} --train {questions} --dev {questions} --vocab {vocab} "
-    "--out {out}/tuned --set model.max_positions=101 --set finetune.epochs=999",
+    "--out {out}/tuned --set task=squad --set model.max_positions=101 --set squad.epochs=999",
     "data prepare": "data prepare --recipe mlperf --workers 2 --vocab {vocab} --out {out}/data "
     "--text {text} {text}.more",
     "lab step": "lab step --rounds 99",

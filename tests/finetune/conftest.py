@@ -30,8 +30,14 @@ def vocab(tmp_path: Path) -> Path:
 def system_file(tmp_path: Path) -> str:
     sizes = {"vocab_size": 211, "hidden_size": 38, "max_positions": 101, "initializer_range": 0.1}
     path = tmp_path / "tiny.json"
-    finetune = {"learning_rate": 0.02, "epochs": 1, "global_batch_size": 5}
-    content = {**TINY_SYSTEM, "model": {**TINY_SYSTEM["model"], **sizes}, "finetune": finetune}
+    recipe = {
+        "task": "squad",
+        "data": {"global_batch_size": 5},
+        "optimizer": {"name": "adam", "learning_rate": 0.02},
+        "schedule": {},
+        "squad": {"epochs": 1, "warmup_fraction": 0.1},
+    }
+    content = {**TINY_SYSTEM, "model": {**TINY_SYSTEM["model"], **sizes}, **recipe}
     path.write_text(json.dumps(content))
     return str(path)
 

@@ -5,13 +5,13 @@ import math
 import numpy as np
 import pytest
 
-from bertbench.config.finetune import Finetune
+from bertbench.config.squad_section import Squad
 from bertbench.finetune.answers import Span, WindowSpans, predict, window_spans
 from bertbench.finetune.features import Feature
 from bertbench.finetune.squad import SquadQuestion
 
 CONTEXT = "ab cd ef gh ij"
-OPTIONS = Finetune(max_answer_length=3, n_best=4, null_score_threshold=0.0)
+OPTIONS = Squad(max_answer_length=3, n_best=4, null_score_threshold=0.0)
 
 
 def feature(widest: list[bool]) -> Feature:
@@ -42,7 +42,7 @@ def window(null: float, *spans: tuple[int, int, float]) -> WindowSpans:
 
 
 def answer(*windows: WindowSpans, may_abstain: bool = True, threshold: float = 0.0) -> tuple[str, float, list[object]]:
-    options = Finetune(max_answer_length=3, n_best=2, null_score_threshold=threshold)
+    options = Squad(max_answer_length=3, n_best=2, null_score_threshold=threshold)
     (one,) = predict([SquadQuestion("one", "?", CONTEXT, ())], windows, options, may_abstain)
     assert sum(float(str(entry["probability"])) for entry in one.n_best) == pytest.approx(1)
     return one.text, one.null_odds, [entry["text"] for entry in one.n_best]

@@ -56,7 +56,7 @@ def test_questions_are_memorised_and_everything_is_reported(
     system: Tiny, inputs: Callable[..., Inputs], squad: list[str], tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    words = [*squad, "--seed", "7", "--set", "finetune.epochs=20", "--set", "finetune.global_batch_size=7"]
+    words = [*squad, "--seed", "7", "--set", "squad.epochs=20", "--set", "data.global_batch_size=7"]
     assert answers_of(environments_of(2), main, words) == [(False, 0), (False, 0)]
     scores, predictions = content(out / "scores.json"), content(out / "predictions.json")
     f1s = [epoch["f1"] for epoch in scores["epochs"]]
@@ -118,7 +118,7 @@ def test_questions_on_blank_contexts_are_left_out_of_training_and_answered_with_
     file["data"][0]["paragraphs"].insert(0, blank)
     odd = tmp_path / "odd.json"
     odd.write_text(json.dumps(file))
-    words = [*squad, "--train", str(odd), "--dev", str(odd), "--set", "finetune.lower_case=false"]
+    words = [*squad, "--train", str(odd), "--dev", str(odd), "--set", "squad.lower_case=false"]
     done = run_command(2, words, tmp_path)
     assert done.returncode == 0, done.stderr
     assert f"{odd}: 1 questions are left out of training, because their answers or their contexts" in done.stderr
@@ -158,9 +158,9 @@ MISTAKES = {
     "--vocab UNSPECIAL": "found no entry [CLS]; expected all of",
     "--set model.vocab_size=197": "has 199 entries, but model.vocab_size is 197; raise model.vocab_size",
     "--weights /nowhere": "/nowhere: no such file or folder",
-    "--set finetune.max_seq_length=102": "finetune.max_seq_length 102 is more than model.max_positions 101",
-    "--set finetune.max_query_length=98": "set it to at most 97",
-    "--set finetune.epoch=2": "finetune.epoch: unknown key; did you mean epochs?",
+    "--set squad.max_seq_length=102": "squad.max_seq_length 102 is more than model.max_positions 101",
+    "--set squad.max_query_length=98": "set it to at most 97",
+    "--set squad.epoch=2": "squad.epoch: unknown key; did you mean epochs?",
     "--out FULL": "holds old.txt, which is not overwritten; name another --out",
     "--out EMPTY": "EMPTY: cannot be written (File exists); name another --out",
 }
@@ -203,7 +203,7 @@ def test_a_fine_tuning_goes_through_the_launcher(squad: list[str], tmp_path: Pat
     assert scored.items() >= content(out / "scores.json")["scores"].items()
 
     diverging = tmp_path / "diverging"
-    fast = ["--out", str(diverging), "--set", "finetune.learning_rate=1e30", "--set", "finetune.max_norm=1e30"]
+    fast = ["--out", str(diverging), "--set", "optimizer.learning_rate=1e30", "--set", "clip.max_norm=1e30"]
     assert main([*squad, *fast]) == 1
-    assert "lower finetune.learning_rate" in capfd.readouterr().err
+    assert "lower optimizer.learning_rate" in capfd.readouterr().err
     assert '"status": "aborted"' in (diverging / "mlperf_log.txt").read_text()

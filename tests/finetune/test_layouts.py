@@ -20,7 +20,7 @@ from tests.ranks import run_each
 LOSS = 5e-6
 # a gradient that is 0 but for rounding (of the key biases) moves Adam's weights by up to the rate
 WEIGHT = 1e-3
-SHAPE = ("finetune.epochs=4", "finetune.warmup_steps=3", "finetune.learning_rate=0.003", "model.feed_forward_size=22")
+SHAPE = ("squad.epochs=4", "schedule.warmup_steps=3", "optimizer.learning_rate=0.003", "model.feed_forward_size=22")
 """21 windows in batches of 5 are 5 steps an epoch, of which the last has one: most ranks and parts have none of it."""
 
 
@@ -61,7 +61,7 @@ def check_equal(split: dict[str, Any], alone: dict[str, Any]) -> None:
 
 
 STAGES = ("parallel.pipeline=2", "parallel.microbatches=2")
-LAMB = ("finetune.optimizer=lamb",)
+LAMB = ("optimizer.name=lamb",)
 
 
 def check_layouts(
@@ -94,8 +94,8 @@ def test_losses_of_every_other_layout_equal_one_ranks(
     system: Tiny, inputs: Callable[..., Inputs], tmp_path: Any
 ) -> None:
     two_ranks = (
-        ("finetune.gradient_accumulation_steps=3",),
-        ("finetune.gradient_accumulation_steps=3", "parallel.tensor=2", "parallel.sequence=true"),
+        ("data.gradient_accumulation_steps=3",),
+        ("data.gradient_accumulation_steps=3", "parallel.tensor=2", "parallel.sequence=true"),
         ("parallel.fully_shard=true", "parallel.recompute=true"),
         ("optimizer.sharded=true",),
         ("optimizer.sharded=true", *LAMB),

@@ -19,25 +19,36 @@ from tests.ranks import run_each
 
 Change = tuple[tuple[str, ...], str]
 """What the setting needs, and the change."""
-MUON = ("finetune.optimizer=muon",)
+MUON = ("optimizer.name=muon",)
 LOCAL = ("sync.method=local_sgd", "sync.every_steps=2")
+BUCKETS = ("clip.mode=bucket", "clip.max_norm=0.1")
+PARTS = ("clip.mode=before", "clip.max_norm=0.1", "data.gradient_accumulation_steps=2")
+WARM = ("schedule.warmup_steps=2",)
 FP16 = ("precision.compute=fp16",)
 CHANGES: tuple[Change, ...] = (
-    ((), "finetune.global_batch_size=4"),
-    (("model.hidden_dropout=0.3",), "finetune.gradient_accumulation_steps=2"),
-    ((), "finetune.optimizer=lamb"),
-    ((), "finetune.optimizer=muon"),
-    ((), "finetune.learning_rate=0.01"),
-    ((), "finetune.warmup_steps=3"),
-    ((), "finetune.warmup_fraction=0.7"),
-    ((), "finetune.beta1=0.5"),
-    ((), "finetune.beta2=0.5"),
-    ((), "finetune.epsilon=0.1"),
-    ((), "finetune.weight_decay=0.5"),
-    ((), "finetune.clip=none"),
-    ((), "finetune.clip=before"),
-    ((), "finetune.clip=bucket"),
-    ((), "finetune.max_norm=0.1"),
+    ((), "data.global_batch_size=4"),
+    (("model.hidden_dropout=0.3",), "data.gradient_accumulation_steps=2"),
+    ((), "optimizer.name=lamb"),
+    ((), "optimizer.name=muon"),
+    ((), "optimizer.learning_rate=0.01"),
+    ((), "schedule.warmup_steps=3"),
+    ((), "squad.warmup_fraction=0.7"),
+    ((), "optimizer.beta1=0.5"),
+    ((), "optimizer.beta2=0.5"),
+    ((), "optimizer.epsilon=0.1"),
+    ((), "optimizer.weight_decay=0.5"),
+    ((), "clip.mode=none"),
+    ((), "clip.mode=before"),
+    ((), "clip.mode=bucket"),
+    ((), "clip.max_norm=0.1"),
+    (BUCKETS, "clip.divisor=50"),
+    (PARTS, "clip.parts=each"),
+    ((), "optimizer.ema_decay=0.9"),
+    ((), "schedule.decay_steps=4"),
+    ((), "schedule.end_learning_rate=0.01"),
+    ((), "schedule.first_step=1"),
+    (WARM, "schedule.decay_from=warmup_steps"),
+    (WARM, "schedule.start_warmup_step=-1"),
     (MUON, "optimizer.muon.momentum=0.1"),
     ((), "optimizer.sharded=true"),
     ((), "communication.compression=fp16"),

@@ -138,9 +138,15 @@ class Net:
         self.vocabulary = folder / "vocab.txt"
         self.vocabulary.write_text(Vocabulary.train(texts, 199).text, encoding="utf-8")
         self.questions_system = folder / "questions.json"
-        finetune = {"learning_rate": 0.003, "epochs": 4, "global_batch_size": 5, "warmup_steps": 3}
+        recipe = {
+            "task": "squad",
+            "data": {"global_batch_size": 5},
+            "optimizer": {"name": "adam", "learning_rate": 0.003},
+            "schedule": {"warmup_steps": 3},
+            "squad": {"epochs": 4},
+        }
         sizes = {"vocab_size": 211, "hidden_size": 38, "max_positions": 101, "initializer_range": 0.1}
-        self._write_system(self.questions_system, sizes, finetune=finetune)
+        self._write_system(self.questions_system, sizes, **recipe)
 
     def losses(self, name: str) -> list[float]:
         """Train in this setting; return the loss of each step over all ranks."""
@@ -162,9 +168,8 @@ class Net:
         return _losses_in(next(out.glob("*.jsonl")))
 
     def _write_system(self, path: Path, model: dict[str, Any], **sections: Any) -> None:
-        system = {**TINY_SYSTEM, **sections}
+        system = {**TINY_SYSTEM, "data": {**TINY_SYSTEM["data"], "path": str(self.folder / "data")}, **sections}
         system["model"] = {**TINY_SYSTEM["model"], **model}
-        system["data"] = {**TINY_SYSTEM["data"], "path": str(self.folder / "data")}
         path.write_text(json.dumps(system))
 
     def _bertbench(self, *words: object, ends_with: tuple[int, ...] = (0,)) -> None:

@@ -212,11 +212,10 @@ def announce(arguments: argparse.Namespace, doing: str) -> None:
 def system_of(arguments: argparse.Namespace) -> "System":
     """Return the system that a command is called with, with --set applied.
 
-    Raises ConfigError as `load_system` does, and for settings that the command can't honour or that a file for
-    fine-tuning leaves out.
+    Raises ConfigError as `load_system` does, for another task, and for settings that the command can't honour.
     """
     from bertbench.config import load_system
-    from bertbench.config.finetuning_system import check_pre_trains, load_finetuning
+    from bertbench.config.finetuning_system import load_finetuning
     from bertbench.config.unread import check_given, check_overrides
 
     command: str = arguments.command
@@ -232,8 +231,6 @@ def system_of(arguments: argparse.Namespace) -> "System":
         raise
     for declared in _declared(arguments):
         check_given(system, declared)
-    if command != "config show":  # which shows systems for fine-tuning, too
-        check_pre_trains(system, command)
     return system
 
 

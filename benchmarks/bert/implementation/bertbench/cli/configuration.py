@@ -32,18 +32,16 @@ def add_list_arguments(parser: argparse.ArgumentParser) -> None:
 def list_systems(arguments: argparse.Namespace) -> int:
     """Print a line for each of the project's systems."""
     from bertbench.config import load_system, system_names
-    from bertbench.config.finetuning_system import left_out
 
     systems = [load_system(name) for name in system_names()]
-    fine_tunes = {system.name: bool(left_out(system)) for system in systems}
     rows = [
         {
             "system": system.name,
             "description": system.description,
             "division": system.hardware.division,
             "gpus": system.world_size,
-            "trains": "finetune squad" if fine_tunes[system.name] else "train",
-            "global_batch_size": (system.finetune if fine_tunes[system.name] else system).global_batch_size,
+            "trains": "finetune squad" if system.task == "squad" else "train",
+            "global_batch_size": system.global_batch_size,
         }
         for system in systems
     ]
@@ -64,21 +62,16 @@ def add_show_arguments(parser: argparse.ArgumentParser) -> None:
 
 def show(arguments: argparse.Namespace) -> int:
     """Print a system's resolved configuration and numbers derived from it: JSON, with or without --json."""
-    from bertbench.config.finetuning_system import left_out, load_finetuning
+    from bertbench.config.finetuning_system import as_fine_tuned
 
     system = system_of(arguments)
-    if left_out(system):
-        system = load_finetuning(arguments.system, arguments.overrides)
-        derived = {"world_size": system.world_size, "global_batch_size": system.global_batch_size}
-        emit_document({**system.model_dump(mode="json", by_alias=True), "derived": derived})
-        return 0
-    derived = {
-        "world_size": system.world_size,
-        "global_batch_size": system.global_batch_size,
-        "local_batch": system.local_batch,
-        "evaluation_interval_samples": system.evaluation_interval,
-        "max_steps": system.max_steps,
-    }
+    derived = {"world_size": system.world_size, "global_batch_size": system.global_batch_size}
+    if system.task == "squad":
+        system = as_fine_tuned(system)
+    else:
+        derived["local_batch"] = system.local_batch
+        derived["evaluation_interval_samples"] = system.evaluation_interval
+        derived["max_steps"] = system.max_steps
     emit_document({**system.model_dump(mode="json", by_alias=True), "derived": derived})
     return 0
 

@@ -30,8 +30,8 @@ _TRAINING = ("system", "train", "vocab", "out")
 def add_squad_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the system, the questions, the weights and the folder to write, or the predictions to score."""
     parser.epilog = (
-        "The section `finetune` of the system file has epochs, learning rate and lengths; for example "
-        "--set finetune.epochs=3. docs/finetuning.md lists the output files."
+        "The system file has task squad; its section `squad` has epochs and lengths, for example "
+        "--set squad.epochs=3. docs/finetuning.md lists the output files."
     )
     add_path(parser, "--dev", "FILE", "questions to answer after every epoch, SQuAD 1.1 or 2.0", required=True)
     parser.add_argument("--system", help=f"{SYSTEM_HELP}; required without --score, like the next three options")

@@ -34,15 +34,20 @@ def counts_vary(settings: Settings) -> str | None:
 
 
 def _batch_is_given_once(settings: Settings) -> str | None:
-    # a file for fine-tuning has no path: reading it raises UnsettledError, which ends this rule without a message
-    has_dataset = settings.data.path is not None
-    if batch_is_given(settings) or not has_dataset:
+    if batch_is_given(settings):
         return None
     return "data: give exactly one of global_batch_size and local_batch"
 
 
+def _shares_may_differ(settings: Settings) -> bool:
+    """Return whether a rank or a part without samples gets one of weight 0, as in fine-tuning."""
+    return settings.task == "squad"
+
+
 def _ranks_get_equal_batches(settings: Settings) -> str | None:
-    if not (batch_is_given(settings) and can_be_laid_out(settings)) or batch_divides(settings):
+    if _shares_may_differ(settings) or not (batch_is_given(settings) and can_be_laid_out(settings)):
+        return None
+    if batch_divides(settings):
         return None
     ranks, batch = settings.layout.data, settings.global_batch_size
     choices = nearest_multiples(batch, ranks)
@@ -51,7 +56,7 @@ def _ranks_get_equal_batches(settings: Settings) -> str | None:
 
 def _accumulation_divides_the_local_batch(settings: Settings) -> str | None:
     steps = settings.data.gradient_accumulation_steps
-    if not batch_divides(settings) or settings.local_batch % steps == 0:
+    if _shares_may_differ(settings) or not batch_divides(settings) or settings.local_batch % steps == 0:
         return None
     return (
         f"local batch {settings.local_batch} is not a multiple of data.gradient_accumulation_steps {steps}; choose a "
@@ -122,12 +127,10 @@ def _quotas_cover_all_lengths(settings: Settings) -> str | None:
     )
 
 
-EQUAL_SHARE_RULES: tuple[Rule, ...] = (_ranks_get_equal_batches, _accumulation_divides_the_local_batch)
-"""Rules for pre-training only: fine-tuning gives a share or a part without samples one of weight 0."""
-
 BATCH_RULES: tuple[Rule, ...] = (
     _batch_is_given_once,
-    *EQUAL_SHARE_RULES,
+    _ranks_get_equal_batches,
+    _accumulation_divides_the_local_batch,
     _packed_rows_have_no_equal_counts,
     _mean_of_ranks_needs_equal_counts,
     _strata_edges_rise,

@@ -163,22 +163,28 @@ def _snapshots_are_possible(settings: Settings) -> str | None:
     return f"checkpoint.every_steps: {settings.no_snapshots}, or set checkpoint.every_steps to null"
 
 
-def _finetuned_sequences_have_positions(settings: Settings) -> str | None:
-    length, positions = settings.finetune.max_seq_length, settings.model.max_positions
-    if length is None or length <= positions:
+def _fine_tuning_has_no_fp8(settings: Settings) -> str | None:
+    if settings.task != "squad" or settings.precision.compute != "fp8":
         return None
     return (
-        f"finetune.max_seq_length {length} is more than model.max_positions {positions}; set it to at most {positions}"
+        "precision.compute fp8 is for pre-training only, because nothing checks it before fine-tuning; set it to bf16"
     )
 
 
+def _finetuned_sequences_have_positions(settings: Settings) -> str | None:
+    length, positions = settings.squad.max_seq_length, settings.model.max_positions
+    if length is None or length <= positions:
+        return None
+    return f"squad.max_seq_length {length} is more than model.max_positions {positions}; set it to at most {positions}"
+
+
 def _windows_hold_a_context(settings: Settings) -> str | None:
-    windows = settings.finetune.windows(settings.model.max_positions)
+    windows = settings.squad.windows(settings.model.max_positions)
     if windows.max_query_length + 3 < windows.max_seq_length:
         return None
     return (
-        f"finetune.max_query_length {windows.max_query_length} and three special tokens leave no room for a context in "
-        f"finetune.max_seq_length {windows.max_seq_length}; set it to at most {windows.max_seq_length - 4}"
+        f"squad.max_query_length {windows.max_query_length} and three special tokens leave no room for a context in "
+        f"squad.max_seq_length {windows.max_seq_length}; set it to at most {windows.max_seq_length - 4}"
     )
 
 
@@ -244,6 +250,16 @@ RULES: tuple[Rule, ...] = (
     _snapshots_are_possible,
     _buckets_have_a_size_or_a_number,
     _sums_in_16_bits_keep_every_rank,
+    *allow_only(
+        {
+            "hardware.division": ("open",),
+            "scale_from_batch": (None,),  # it scales a number of steps, and fine-tuning knows its own later
+        },
+        where=lambda settings: settings.task == "squad",
+        because="is for pre-training only",
+        instead="set task to pretrain",
+    ),
+    _fine_tuning_has_no_fp8,
     _finetuned_sequences_have_positions,
     _windows_hold_a_context,
     *GRAPH_RULES,

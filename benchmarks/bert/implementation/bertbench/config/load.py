@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, Self
@@ -22,10 +22,6 @@ RUN_CONFIG = "config.json"
 """Name of the file in a run's folder that has the run's whole configuration."""
 _BATCHES = ("data.global_batch_size", "data.local_batch")
 _OF_A_CARD = re.compile(r"nvidia|pcie?|sxm\d?|hbm\d?e?|\d+gb?")  # words in a card's name that don't tell its kind
-
-
-ContentChange = Callable[[JsonObject], JsonObject]
-"""Changes a file's merged content before overrides are applied."""
 
 
 class Override(str):
@@ -50,7 +46,7 @@ def pre_training_names() -> list[str]:
     names = []
     for name in system_names():
         path = SYSTEMS / f"{name}.json"
-        if "schedule" in _merged(path, _read(path), (), {}):
+        if _merged(path, _read(path), (), {}).get("task") != "squad":
             names.append(name)
     return names
 
@@ -74,22 +70,18 @@ def gpu_card(name: str) -> str | None:
     return card if card in gpu_models() else None
 
 
-def load_system(
-    name_or_path: str, overrides: Iterable[str] = (), change: ContentChange = lambda content: content
-) -> System:
+def load_system(name_or_path: str, overrides: Iterable[str] = ()) -> System:
     """Return the validated system of that name, of a .json file, or of a run, with `a.b=value` overrides applied.
 
-    A file with a section `finetune` may leave out pre-training's settings; reading one of those raises UnsettledError.
+    A file with `task` squad may leave out PRE_TRAINING_SETTINGS; reading one of those raises UnsettledError.
 
     Raises ConfigError, which names every problem found, where it is, and what to do.
     """
     path = _find(name_or_path)
-    return system_from(path, _read(path), overrides, change)
+    return system_from(path, _read(path), overrides)
 
 
-def system_from(
-    path: Path, content: JsonObject, overrides: Iterable[str] = (), change: ContentChange = lambda content: content
-) -> System:
+def system_from(path: Path, content: JsonObject, overrides: Iterable[str] = ()) -> System:
     """Return the system of a file at `path` with this content; the file need not exist.
 
     Raises ConfigError as `load_system` does.
@@ -97,8 +89,7 @@ def system_from(
     origins: dict[str, str] = {}
     is_run = path.name == RUN_CONFIG
     name = content["name"] if is_run else path.stem
-    whole_content = _merged(path, content, (), origins)
-    merged = change(whole_content) | {"name": name}
+    merged = _merged(path, content, (), origins) | {"name": name}
     overrides = list(overrides)
     overridden, wrong = _overridden(merged, overrides, origins)
     try:
@@ -119,7 +110,7 @@ def system_from(
     by_hand = {setting: origin for setting, origin in origins.items() if origin in options}
     stated: dict[str, Any] = {}  # a run's record states every setting, whether or not anyone chose it
     if not is_run:
-        stated = {name: value for name, value in _leaves(whole_content) if name not in by_hand}
+        stated = {name: value for name, value in _leaves(merged) if name not in by_hand}
     is_shipped = path.parent == SYSTEMS
     return scaled_to_its_batch(system).from_origins(None if is_shipped else str(path), by_hand, stated)
 

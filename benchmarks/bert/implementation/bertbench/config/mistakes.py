@@ -16,10 +16,7 @@ from bertbench.config.system import System
 
 def wrong_settings(path: Path, error: ValidationError, origins: dict[str, str], content: JsonObject) -> Iterator[str]:
     """Yield the problems of single settings of a file's content."""
-    may_be_missing = set()
-    if "finetune" in content:
-        for setting in PRE_TRAINING_SETTINGS:
-            may_be_missing |= {setting, setting.partition(".")[0]}
+    may_be_missing = PRE_TRAINING_SETTINGS if content.get("task") == "squad" else ()
     for problem in error.errors(include_url=False):
         location, message = problem["loc"], problem["msg"]
         if not location:

@@ -134,7 +134,7 @@ _TRAIN: Declaration = {
     **dict.fromkeys(Settings.model_fields, READ),
     **_CONDITIONAL,
     "data.recipe": READ,  # compared with the dataset's manifest (loading/inputs.py)
-    "finetune": _unread("`bertbench finetune squad` reads that section"),
+    "squad": _unread("`bertbench finetune squad` reads that section"),
 }
 _SHORT: Declaration = {
     "evaluation.interval_samples": _unread(f"it evaluates once, after its last step; {_RESULT_ONLY}"),
@@ -153,42 +153,20 @@ _BY_A_SCHEDULER: Declaration = {
     "launch.port": _unread("the job chooses its port; MASTER_PORT in the job's environment sets another"),
 }
 _FINETUNE: Declaration = {
-    **dict.fromkeys(("name", "description", "source", "hardware", "finetune", "model", "launch", "parallel"), READ),
-    **dict.fromkeys(("communication", "sync", "precision"), READ),
-    **{
-        name: reading
-        for name, reading in _CONDITIONAL.items()
-        if name.startswith(("communication.", "sync.", "precision.", "parallel."))
-    },
-    "scale_from_batch": _unread("set finetune.learning_rate"),
-    "scale_rule": _unread("set finetune.learning_rate"),
+    **{name: reading for name, reading in _TRAIN.items() if not name.startswith("data")},
+    "squad": READ,
+    "squad.warmup_fraction": ReadWhere(lambda s: s.schedule.warmup_steps == 0, "schedule.warmup_steps 0"),
+    "scale_from_batch": _unread("set optimizer.learning_rate"),
+    "scale_rule": _unread("set optimizer.learning_rate"),
     "hardware.division": _unread("MLPerf's divisions are for pre-training", "open"),
-    "finetune.warmup_fraction": ReadWhere(lambda s: s.finetune.warmup_steps is None, "no finetune.warmup_steps"),
-    "finetune.max_norm": ReadWhere(lambda s: s.finetune.clip != "none", "finetune.clip after, before or bucket"),
     "launch.clear_caches": _unread("fine-tuning clears no page cache", False),
     "launch.walltime_minutes": NO_EFFECT,
     "launch.max_restarts": _unread("fine-tuning doesn't restart", 0),
     "model.initial_weights": _unread("fine-tuning starts from --weights, or from random weights", "random"),
     "data": _unread("--train and --dev name the questions"),
-    "data.global_batch_size": _unread("set finetune.global_batch_size"),
-    "data.local_batch": _unread("set finetune.global_batch_size"),
-    "data.gradient_accumulation_steps": _unread("set finetune.gradient_accumulation_steps", 1),
+    **dict.fromkeys(("data.global_batch_size", "data.local_batch", "data.gradient_accumulation_steps"), READ),
     "loss": _unread("fine-tuning takes the mean over the global batch", "global"),
-    "optimizer.name": _unread("set finetune.optimizer"),
-    "optimizer.learning_rate": _unread("set finetune.learning_rate"),
-    "optimizer.beta1": _unread("set finetune.beta1"),
-    "optimizer.beta2": _unread("set finetune.beta2"),
-    "optimizer.epsilon": _unread("set finetune.epsilon"),
-    "optimizer.weight_decay": _unread("set finetune.weight_decay"),
-    "optimizer.impl": READ,
-    "optimizer.ema_decay": _unread("fine-tuning averages no weights", 0.0),
-    "optimizer.muon": ReadWhere(lambda s: s.finetune.optimizer == "muon", "finetune.optimizer muon"),
-    "optimizer.sharded": READ,
-    "schedule": _unread("set finetune.epochs, finetune.warmup_steps or finetune.warmup_fraction"),
-    "clip.mode": _unread("set finetune.clip"),
-    "clip.max_norm": _unread("set finetune.max_norm"),
-    "clip.divisor": _unread("fine-tuning divides finetune.max_norm by the root of the number of buckets", None),
-    "clip.parts": _unread("fine-tuning clips the sum of a batch's parts", "sum"),
+    "schedule.max_steps": _unread("squad.epochs gives the number of steps"),
     "evaluation": _unread("fine-tuning answers all questions of --dev after each epoch"),
     "evaluation.batch_size": READ,
     "checkpoint": _unread("fine-tuning takes no snapshots; it writes the model at its end"),
@@ -215,7 +193,7 @@ _EVALUATE: Declaration = {
     "compute.products": _unread("an evaluation multiplies by torch's own products", "torch"),
 }
 _ABOUT_A_RUN: Declaration = {
-    **dict.fromkeys(("name", "description", "source", "hardware", "scale_from_batch", "scale_rule"), READ),
+    **dict.fromkeys(("name", "description", "source", "task", "hardware", "scale_from_batch", "scale_rule"), READ),
     **dict.fromkeys(("launch.ranks_per_node", "launch.device", "model", "precision", "optimizer.name"), READ),
     **dict.fromkeys(("data.global_batch_size", "data.local_batch", "data.gradient_accumulation_steps"), READ),
     "optimizer.sharded": READ,
@@ -225,7 +203,7 @@ _ABOUT_A_RUN: Declaration = {
     "data.eval_path": NO_EFFECT,
     "data.recipe": NO_EFFECT,
     "checkpoint": NO_EFFECT,
-    "finetune": NO_EFFECT,
+    "squad": NO_EFFECT,
     "model.checkpoint": NO_EFFECT,
 }
 _OF_WHOLE_MODELS = "published runs hold whole models; `bertbench estimate --layouts` compares layouts"

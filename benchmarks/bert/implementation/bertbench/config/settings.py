@@ -10,7 +10,6 @@ from bertbench.balance.cost import CostModel
 from bertbench.balance.plan import Balance
 from bertbench.common.evaluation import mlperf_evaluation_interval
 from bertbench.common.section import Count, Section
-from bertbench.config.finetune import Finetune
 from bertbench.config.layout import Layout, Parallel
 from bertbench.config.optimizer import Clip, Communication, LearningRate, OptimizerSettings, Sync
 from bertbench.config.sections import (
@@ -25,10 +24,12 @@ from bertbench.config.sections import (
     Precision,
     Schedule,
 )
+from bertbench.config.squad_section import Squad
 from bertbench.model.options import unchecked_mode, wants_few_sizes
 
-PRE_TRAINING_SETTINGS = ("data.path", "optimizer.name", "optimizer.learning_rate", "schedule.max_steps")
-"""Settings without a default that a file with a section `finetune` may leave out: fine-tuning doesn't read them."""
+PRE_TRAINING_SETTINGS = ("data.path", "schedule.max_steps")
+"""Settings without a default that a file with `task` squad leaves out: its command names the data, which give the
+steps."""
 
 
 def nearest_multiples(number: int, divisor: int) -> str:
@@ -49,6 +50,8 @@ class Settings(Section):
     """What this system is for, in a line."""
     source: str = ""
     """Where the hyper-parameters come from: a published result, or a reference convergence point."""
+    task: Literal["pretrain", "squad"] = "pretrain"
+    """What the model learns: `pretrain` for every command but `finetune squad`, which needs `squad`."""
     scale_from_batch: Count | None = None
     """Global batch size at which `optimizer` and `schedule` were tuned. They are scaled to this system's batch
     (config/system.py). State it where the file changes the batch of a recipe."""
@@ -69,7 +72,7 @@ class Settings(Section):
     checkpoint: Checkpoint = Checkpoint()
     precision: Precision = Precision()
     compute: Compute = Compute()
-    finetune: Finetune = Finetune()
+    squad: Squad = Squad()
     parallel: Parallel = Parallel()
 
     @property

@@ -43,7 +43,11 @@ def settings_read(command: str) -> Iterator[str]:
 
 
 def check_given(system: System, command: str) -> None:
-    """Raise ConfigError for the settings given by hand that `command` can't honour, each by name with the remedy."""
+    """Raise ConfigError for the settings given by hand that `command` can't honour, each by name with the remedy.
+
+    A system for another task is refused as well.
+    """
+    _check_task(system, command)
     declaration = DECLARATIONS[command]
     problems = []
     for setting in setting_names():
@@ -60,6 +64,20 @@ def check_given(system: System, command: str) -> None:
                 problems.append(f"{option}: {command} reads {setting} only with {needs}; set that too, or leave it out")
     if problems:
         raise ConfigError("\n".join(problems))
+
+
+def _check_task(system: System, command: str) -> None:
+    if command == "config show" or (command == "finetune squad") == (system.task == "squad"):
+        return
+    if system.task == "squad":
+        raise ConfigError(
+            f"{system.argument}: {command} is for pre-training, but this system has task squad; run `bertbench "
+            f"finetune squad --system {system.argument}`, or name another system"
+        )
+    raise ConfigError(
+        f"{system.argument}: {command} needs a system with task squad, but this one is for pre-training; name "
+        "squad_cpu, or a file that extends base/squad (docs/finetuning.md)"
+    )
 
 
 def check_overrides(overrides: Iterable[str], command: str) -> None:

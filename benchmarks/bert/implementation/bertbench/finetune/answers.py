@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bertbench.config.finetune import Finetune
+from bertbench.config.squad_section import Squad
 from bertbench.finetune.features import Feature, text_of
 from bertbench.finetune.squad import SquadQuestion
 
@@ -52,7 +52,7 @@ class Prediction:
     """The best answers, each with text, probability, start_logit and end_logit, as in BERT's published code."""
 
 
-def window_spans(feature: Feature, logits_N2: NDArray[np.floating], options: Finetune) -> WindowSpans:
+def window_spans(feature: Feature, logits_N2: NDArray[np.floating], options: Squad) -> WindowSpans:
     """Return the n best spans of a window, among all spans of at most max_answer_length tokens.
 
     A span begins only where this window shows more context than any other window.
@@ -76,7 +76,7 @@ def window_spans(feature: Feature, logits_N2: NDArray[np.floating], options: Fin
 
 
 def predict(
-    questions: Sequence[SquadQuestion], windows: Iterable[WindowSpans], options: Finetune, may_abstain: bool
+    questions: Sequence[SquadQuestion], windows: Iterable[WindowSpans], options: Squad, may_abstain: bool
 ) -> list[Prediction]:
     """Answer every question from all its windows; empty answers are given only if `may_abstain`."""
     of_question: list[list[WindowSpans]] = [[] for _ in questions]
@@ -88,7 +88,7 @@ def predict(
     ]
 
 
-def _predict(context: str, windows: list[WindowSpans], options: Finetune, may_abstain: bool) -> Prediction:
+def _predict(context: str, windows: list[WindowSpans], options: Squad, may_abstain: bool) -> Prediction:
     if not windows:  # a context without a token holds no answer
         return Prediction("", 0.0, [{"text": "", "probability": 1.0, "start_logit": 0.0, "end_logit": 0.0}])
     texts: dict[str, Span] = {}

@@ -41,7 +41,7 @@ _LOGGED_NAMES: dict[OptimizerName, str] = {"adam": "adamw", "lamb": "lamb", "muo
 def finetune(
     system: System, world: World, seed: int, inputs: Inputs, files: FinetuneFiles | None, progress: Progress
 ) -> list[dict[str, float | None]]:
-    """Train for `finetune.epochs` and return each one's scores.
+    """Train for `squad.epochs` and return each one's scores.
 
     The same seed repeats a run to the bit on a CPU, and apart from the order of atomic additions on CUDA
     (training/train.py). `system` comes from `load_finetuning`; the trainer is that of pre-training.
@@ -53,8 +53,7 @@ def finetune(
     step = 0
     samples = 0
     epochs: list[dict[str, float | None]] = []
-    remedy = "lower finetune.learning_rate or lengthen the warm-up (finetune.warmup_steps)"
-    with open_run(system, world, files, Startup(), remedy=remedy) as (log, metrics, clock):
+    with open_run(system, world, files, Startup()) as (log, metrics, clock):
         with clock.init():
             built = _build(system, world, seed, inputs, files, log)
             system = built.system
@@ -65,7 +64,7 @@ def finetune(
             steps = system.max_steps
             without_token = len(inputs.train) - len({feature.question for feature in sampler.features})
             dev_without_token = len(inputs.dev) - len({feature.question for feature in built.dev_features})
-            for line in inputs.warnings(system.finetune.lower_case, without_token, dev_without_token):
+            for line in inputs.warnings(system.squad.lower_case, without_token, dev_without_token):
                 progress.message(line)
             progress.message(
                 f"{len(inputs.train):,} questions, {len(sampler.features):,} features, {steps:,} steps; "
@@ -93,7 +92,7 @@ def finetune(
                     run.measured(evaluated.f1)
                 scores = {"exact": evaluated.exact, "f1": evaluated.f1, "loss": evaluated.loss}
                 epochs.append({"steps": step, "samples": samples, **scores})
-                progress.message(f"epoch {epoch + 1}/{system.finetune.epochs}: {evaluated.text()}")
+                progress.message(f"epoch {epoch + 1}/{system.squad.epochs}: {evaluated.text()}")
             run.success()
         world.watchdog.at("writing the model")
         with trainer.evaluating():
@@ -136,10 +135,10 @@ def _build(
     system: System, world: World, seed: int, inputs: Inputs, files: FinetuneFiles | None, log: MlperfLog
 ) -> _Built:
     """Make features, plan all steps, describe the run, and build and warm up the trainer. Collective."""
-    options = system.finetune
+    options = system.squad
     features, dev_features = _features(system, inputs)
     batches_by_epoch = [
-        epoch_batches(len(features), options.global_batch_size, derive(seed, "finetune", epoch))
+        epoch_batches(len(features), system.global_batch_size, derive(seed, "finetune", epoch))
         for epoch in range(options.epochs)
     ]
     system = with_steps(system, sum(map(len, batches_by_epoch)))
@@ -161,7 +160,7 @@ def _features(system: System, inputs: Inputs) -> tuple[list[Feature], list[Featu
 
     Raises DataError if either are none.
     """
-    windows = system.finetune.windows(system.model.max_positions)
+    windows = system.squad.windows(system.model.max_positions)
     features = make_features(inputs.train, inputs.vocabulary, windows)
     features = [feature for feature in features if feature.is_labelled]
     if not features:
@@ -183,17 +182,17 @@ def _trainer(system: System, world: World, seed: int, inputs: Inputs, tokens: in
 
 
 def _log_settings(log: MlperfLog, system: System, seed: int, inputs: Inputs, features: int) -> None:
-    options, hardware = system.finetune, system.hardware
+    options, hardware = system.squad, system.hardware
     settings = {
         constants.SUBMISSION_BENCHMARK: BENCHMARK,
         constants.SUBMISSION_ORG: hardware.submitter,
         constants.SUBMISSION_PLATFORM: hardware.system_name,
         constants.SEED: seed,
-        constants.GLOBAL_BATCH_SIZE: options.global_batch_size,
+        constants.GLOBAL_BATCH_SIZE: system.global_batch_size,
         constants.MAX_SEQUENCE_LENGTH: options.windows(system.model.max_positions).max_seq_length,
         constants.GRADIENT_ACCUMULATION_STEPS: system.parts,
-        constants.OPT_NAME: _LOGGED_NAMES[options.optimizer],
-        constants.OPT_BASE_LR: options.learning_rate,
+        constants.OPT_NAME: _LOGGED_NAMES[system.optimizer.name],
+        constants.OPT_BASE_LR: system.optimizer.learning_rate,
         constants.OPT_LR_TRAINING_STEPS: system.max_steps,
         constants.OPT_LR_WARMUP_STEPS: system.schedule.warmup_steps,
         "initial_weights": inputs.weights.source if inputs.weights else "random",

@@ -59,7 +59,7 @@ def evaluate_spans(
     """Answer every development question once, from its features; every rank must call it."""
     model = trainer.model
     model.eval()
-    options = system.finetune
+    options = system.squad
     size = system.evaluation.batch_size
     place = system.layout.coordinate(world.rank)
     ranks = system.layout.data

@@ -54,22 +54,18 @@ class _TakenStep(NamedTuple):
 
 
 class Metrics:
-    """Collects steps; rank 0 writes them.
-
-    `remedy` tells the user what to do about a loss that isn't finite. On a CPU, `every` steps are written at a time.
-    """
+    """Collects steps; rank 0 writes them. On a CPU, `every` steps are written at a time."""
 
     def __init__(
         self,
         path: Path | None,
         world: World,
-        remedy: str = "",
         timeline: Timeline | None = None,
         every: int = 1,
     ) -> None:
         self._world = world
         self._file = LineFile(path)
-        self._remedy, self._every = remedy, every
+        self._every = every
         self.timeline = timeline or Timeline(None)
         self._steps: list[_TakenStep] = []
         self.last_loss = math.nan
@@ -182,7 +178,10 @@ class Metrics:
         problem_by_rank = self._world.from_all("" if taken.report.loss.isfinite() else "not finite")
         ranks = [rank for rank, answer in enumerate(problem_by_rank) if answer]
         where = f" on {ranks_text(ranks, self._world.size)}" if ranks else ", but its gradient is not finite"
-        return f"the loss of step {taken.step} is {loss}{where}; {self._remedy}"
+        return (
+            f"the loss of step {taken.step} is {loss}{where}; lower optimizer.learning_rate or lengthen "
+            "schedule.warmup_steps"
+        )
 
     def __enter__(self) -> Self:
         self._clocked.__enter__()
