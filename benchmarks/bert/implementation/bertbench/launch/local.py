@@ -110,20 +110,13 @@ def _exit_code(files: ResultFiles, attempts: Callable[[], Ended]) -> int:
     try:
         last = attempts()
     except SignalException as stopped:
-        last = _stopped(stopped)
+        code = PREEMPTED if stopped.sigval in SIGNALS else 128 + stopped.sigval.value
+        last = Ended(code, f"the launcher was stopped by {stopped.sigval.name}")
     finally:
         _close_log_after(last, files)
     if last.reason:
         print("all ranks stopped" if last.reported else f"{last.reason}; all ranks stopped", file=sys.stderr)
     return last.code
-
-
-def _stopped(by: SignalException) -> Ended:
-    """Return how an attempt ended whose launcher a signal stopped: perhaps because another node's ranks had failed."""
-    if cause := cause_told():
-        return Ended(RunError.exit_code, cause, reported=True)
-    code = PREEMPTED if by.sigval in SIGNALS else 128 + by.sigval.value
-    return Ended(code, f"the launcher was stopped by {by.sigval.name}")
 
 
 def _close_log_after(last: Ended, files: ResultFiles) -> None:
@@ -144,7 +137,12 @@ def _attempts(
         agent = agent_of(system, node)
         begin_attempt(files, resumption, system, options)
         resume = str(resumption.path) if resumption else "never"
-        attempt = _attempt(agent, replace(options, launched=True, result=files.log, resume=resume))
+        try:
+            attempt = _attempt(agent, replace(options, launched=True, result=files.log, resume=resume))
+        except SignalException:
+            if node and (cause := cause_told()):  # srun stops this launcher because another node's ranks have failed
+                return Ended(RunError.exit_code, cause, reported=True)
+            raise
         if attempt.code != RunError.exit_code or ended(files.log) or not restarts_left:
             return attempt
         last_step = max((row["step"] for row in metric_rows(files.log)), default=0)
