@@ -19,7 +19,7 @@ _WORDS, _OUTPUT_BIAS = "embeddings.word.weight", "masked_lm.bias"
 VOCABULARY_ROWS = (_WORDS, _OUTPUT_BIAS)
 """Parameters with one row per vocabulary entry, which many programs pad."""
 _MULTIPLES = range(8, 1025, 8)
-"""The numbers of which padded rows are a multiple: 8 for tensor cores, 128 for each of 8 ranks in Megatron-LM."""
+"""Programs pad the rows to a multiple of one of these: 8 for tensor cores, 128 on each of 8 ranks in Megatron-LM."""
 
 
 class Piece(NamedTuple):

@@ -145,15 +145,14 @@ def run_here(
     check_start(system)
     files, resumption, code = open_run_files(system, options)
     if code is not None:
-        return files, code if options.job is None else tell_job(options, code)
+        return files, tell_job(options, code)
     if not again:
         _announce(system, arguments)
     code = run_ranks(system, options, files, resumption, node)
-    if options.job is not None:
-        return files, tell_job(options, code)
-    if files.log.exists() and ended(files.log) is None and not options.short:
+    resumes_by_itself = options.job is not None
+    if files.log.exists() and ended(files.log) is None and not options.short and not resumes_by_itself:
         say(_how_to_go_on(arguments, files))
-    return files, code
+    return files, tell_job(options, code)
 
 
 def train_words(arguments: argparse.Namespace, resume: str | None = None) -> list[str]:

@@ -64,11 +64,13 @@ def unwritable(path: Path, error: OSError, elsewhere: str) -> str:
     return _message(f"{path}: cannot be written ({system_reason(error)})", advice)
 
 
-def uncaught(error: OSError | RuntimeError) -> str | None:
-    """Return the message about an error that no reader or writer expected; None if it may be a bug in bertbench.
+def uncaught(error: BaseException) -> str | None:
+    """Return the message about the system's error that no reader or writer expected; None for any other error.
 
     Python and torch raise RuntimeError where the system starts no more threads.
     """
+    if not isinstance(error, OSError | RuntimeError):
+        return None
     is_of_a_file = isinstance(error, OSError) and error.filename is not None
     if not is_of_a_file and any(sign in str(error) for sign in _NO_PROCESS):
         return (

@@ -18,7 +18,7 @@ def user_error(error: Exception) -> BertbenchError | None:
         return error
     if isinstance(error, CannotJudge):
         return BertbenchError(printable(str(error)))
-    fault = uncaught(error) if isinstance(error, OSError | RuntimeError) else None
+    fault = uncaught(error)
     if fault is not None:
         return RunError(fault)
     refused = refused_variable(error)

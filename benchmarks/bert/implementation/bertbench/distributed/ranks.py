@@ -4,7 +4,8 @@ A rank is a process with RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE, whic
 makes one. `bertbench launch` uses that engine itself. On one of several machines, it reads the variables by which
 torchrun takes its options: PET_NNODES, PET_NODE_RANK, PET_MASTER_ADDR and PET_MASTER_PORT. run.sub sets them.
 
-No other file reads these variables. This file doesn't import torch, because a command needs it before it loads torch.
+common/children.py asks for the node's number, too, because it can't import this file; no other file reads these
+variables. This file doesn't import torch, because a command needs it before it loads torch.
 """
 
 from collections.abc import Mapping

@@ -114,8 +114,10 @@ class World:
         it leaves, and rank 0 waits a few seconds for all of them.
         """
         outside = lost_contact(error) or isinstance(error, StoppedError)
-        known = uncaught(error) if isinstance(error, OSError | RuntimeError) else None
-        cause = "lost contact with another rank" if lost_contact(error) else known or str(error) or type(error).__name__
+        if lost_contact(error):
+            cause = "lost contact with another rank"
+        else:
+            cause = uncaught(error) or str(error) or type(error).__name__
         if not outside:
             self.failure.claim(f"rank {self.rank}: {cause}")
         self.failure.leave()

@@ -42,12 +42,7 @@ def as_rank(system: System, ranks: Ranks) -> Iterator[World]:
         _leave(world, str(error), error.exit_code if first else RunError.exit_code)
     except BertbenchError as error:
         _leave(world, str(error), error.exit_code)
-    except OSError as error:
-        message = uncaught(error)
-        if message is None:
-            raise
-        _leave(world, message, RunError.exit_code)
-    except RuntimeError as error:
+    except (OSError, RuntimeError) as error:
         message = uncaught(error)
         if message is not None:
             _leave(world, message, RunError.exit_code)

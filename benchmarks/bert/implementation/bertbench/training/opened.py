@@ -49,10 +49,13 @@ def open_run_files(system: System, options: RunOptions) -> OpenedRun:
 
 
 def tell_job(options: RunOptions, code: int) -> int:
-    """Write how a run ended for run.sub, and return the launcher's own exit code, which is not 0 only for a failure.
+    """Return the launcher's exit code for a run that ended with `code`.
 
-    srun ends all launchers as soon as one has another code, and then returns the highest.
+    In a job, write the run's code for run.sub. The launcher's own is then 0 unless the run failed: srun ends all
+    launchers as soon as one has another code, and returns the highest.
     """
+    if options.job is None:
+        return code
     _write(_job_file(options, "code"), str(code))
     return 0 if code in (TARGET_MISSED, StoppedError.exit_code) else code
 
