@@ -62,3 +62,10 @@ def test_a_causal_model_attends_to_half_of_the_pairs_and_reads_every_token() -> 
     bert, causal = (CostModel.of_shape(shape, causal=causal) for causal in (False, True))
     assert (bert.linear, bert.quadratic) == pytest.approx((168 + 0.1493 * 84, 2 * 24))
     assert (causal.linear, causal.quadratic) == (168 + 84, 24)
+
+
+def test_ranks_of_equal_load_take_samples_in_their_order_on_every_processor() -> None:
+    lengths = np.repeat([5, 4, 1], [18, 19, 37])[None]
+    assigned = assign_by_cost(lengths, 37, np.arange(6.0), equal_counts=True)
+    # the second row begins with the ranks that have 4 tokens
+    assert assigned[0].tolist() == [*range(37), *range(18, 37), *range(18)]
