@@ -7,15 +7,12 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
-from scipy import stats
-
-from bertbench.common.intervals import holm
+from bertbench.common.intervals import holm, p_value
 from bertbench.report.scores import mean_of
 from bertbench.run_files.sample_counts import samples_to_end
 from compliance.read.log import read_events
 from compliance.read.run import RunFacts
 from docs.site.tables import RESULTS, link, read, table
-from lab.bench.number_formats import COMPARISONS
 
 _STUDIES = ("clip", "buckets", "compression")
 """Studies that compare samples in pairs of runs."""
@@ -91,7 +88,7 @@ def _overlap_claims() -> Rows:
 
 def _format_claims() -> Rows:
     """Yield the samples that a number format needs over those of another."""
-    paths = chain.from_iterable(sorted((RESULTS / "bench").glob(f"*/{name}.json")) for name in COMPARISONS)
+    paths = chain.from_iterable(sorted((RESULTS / "bench").glob(f"*/{name}.json")) for name in ("fp8", "residual"))
     for path in paths:
         record = read(path)
         result = record["results"]
@@ -123,12 +120,12 @@ def _optimizer_claims() -> Rows:
     where = ["`bertbench lab study optimizer`", link(OPTIMIZER_STUDY)]
     pairs = {(pair["arm"], pair["cells"]): pair for pair in study["pooled"]}
     chosen = [pairs[arm, cells] for arm in _OPTIMIZERS for cells in _STARTS]
-    p_values = holm([_p_value(pair) for pair in chosen])
-    for pair, p_value in zip(chosen, p_values, strict=True):
+    p_values = holm([_p_value_of(study, pair) for pair in chosen])
+    for pair, corrected in zip(chosen, p_values, strict=True):
         samples = f"{pair['samples']:.2f} ({pair['low']:.2f} to {pair['high']:.2f})"
         seconds = f"{pair['seconds']:.2f} ({pair['seconds_low']:.2f} to {pair['seconds_high']:.2f})"
         claim = f"Samples of {_OPTIMIZERS[pair['arm']]} over ADAM's, {_STARTS[pair['cells']]}"
-        shown = _shown(p_value > 0.05 or pair["verdict"].startswith("not decided"))
+        shown = _shown(corrected > 0.05 or pair["verdict"].startswith("not decided"))
         yield [claim, f"{samples}; seconds {seconds}", f"{seeds} x {pair['counted']} cells", shown, *where]
     shares_of_decay = sorted(
         row["samples_to_target"] / arms[row["arm"]]["values"]["decay_samples"]
@@ -148,12 +145,16 @@ def _optimizer_claims() -> Rows:
     yield ["Optimizers: tuned values at the edge of their range", f"{edges} of {values}", "-", "counted", *where]
 
 
-def _p_value(pair: dict[str, Any]) -> float:
-    """Return the two-sided p-value of a mean over cells, from its 95 % interval by Student's t."""
-    freedom = pair["counted"] - 1
-    mean = math.log(pair["samples"])
-    error = (mean - math.log(pair["low"])) / stats.t.ppf(0.975, freedom)
-    return float(2 * stats.t.sf(abs(mean) / error, freedom))
+def _p_value_of(study: dict[str, Any], pair: dict[str, Any]) -> float:
+    """Return the p-value of a mean over cells: that their ratios differ from 1 as much by chance (Student's t)."""
+    level = pair["cells"].rpartition(" ")[2]
+    cells = [
+        compared
+        for compared in study["comparisons"]
+        if compared["kind"] == pair["arm"] and level in compared["difference"]["arm"].split("_")
+    ]
+    assert len(cells) == pair["counted"], pair
+    return p_value([math.log(compared["ratio"]) for compared in cells])
 
 
 def _shown(undecided: bool) -> str:

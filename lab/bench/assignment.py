@@ -41,13 +41,13 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> BenchResult:
     none = [*chain.from_iterable(runs["none"])]
     planned = [*chain.from_iterable(runs["planned"])]
     measured = paired_ratio(_each(none, "step_ms"), _each(planned, "step_ms"))
-    simulated = paired_ratio(_each(planned, "load_efficiency"), _each(none, "load_efficiency")).ratio
+    simulated = paired_ratio(_each(planned, "load_efficiency"), _each(none, "load_efficiency")).value
     step_ms = {
         "none": statistics.median(_each(none, "step_ms")),
         "planned": statistics.median(_each(planned, "step_ms")),
     }
     content = {
-        "step_ms": step_ms, "ratio": measured.ratio, "ratio_low": measured.low, "ratio_high": measured.high,
+        "step_ms": step_ms, "ratio": measured.value, "ratio_low": measured.low, "ratio_high": measured.high,
         "simulated_ratio": simulated,
     }  # fmt: skip
     shown = ", ".join(f"{method} {milliseconds:,.0f} ms" for method, milliseconds in step_ms.items())

@@ -16,13 +16,13 @@ from datetime import UTC, datetime
 from itertools import takewhile
 from operator import methodcaller
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import torch
 
 from bertbench.cli.arguments import add_number, emit, seed, write_file
 from bertbench.common.errors import ConfigError
-from bertbench.common.intervals import of_median
+from bertbench.common.intervals import Interval, of_median
 from bertbench.common.markup import aligned
 from bertbench.common.phase_clock import wait_for_device
 from bertbench.common.progress import Progress
@@ -166,22 +166,18 @@ def milliseconds(take: Callable[[], object], device: torch.device = CPU) -> floa
     return 1e3 * (time.perf_counter() - began)
 
 
-class MedianRatio(NamedTuple):
-    """A ratio with its 95 % interval; the ends are None if there are too few measurements."""
-
-    ratio: float
-    low: float | None = None
-    high: float | None = None
+class Ratio(Interval):
+    """A ratio with its 95 % interval, which prints as a factor."""
 
     def __str__(self) -> str:
         """Return the ratio and its interval as text."""
-        return f"{self.ratio:.2f} x" + ("" if self.low is None else f" ({self.low:.2f} to {self.high:.2f})")
+        return f"{self.value:.2f} x" + ("" if self.low is None else f" ({self.low:.2f} to {self.high:.2f})")
 
 
-def paired_ratio(dividends: Sequence[float], divisors: Sequence[float]) -> MedianRatio:
+def paired_ratio(dividends: Sequence[float], divisors: Sequence[float]) -> Ratio:
     """Return the median ratio of pairs, one of each round, with its interval by the sign test."""
     ratios = [dividend / divisor for dividend, divisor in zip(dividends, divisors, strict=True)]
-    return MedianRatio(*of_median(ratios))
+    return Ratio(*of_median(ratios))
 
 
 def table_lines(rows: Sequence[object], columns: Mapping[str, str]) -> list[str]:

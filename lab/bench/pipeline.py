@@ -18,7 +18,7 @@ from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
 from bertbench.machine.processor import processor
 from bertbench.results.pipeline_timeline import bubble_of_spans, seconds_of_steps
-from lab.bench.harness import BenchResult, MedianRatio, alternate, command, paired_ratio, table_lines
+from lab.bench.harness import BenchResult, Ratio, alternate, command, paired_ratio, table_lines
 from lab.bench.pipeline_simulation import Pass, orders, simulate_pipeline
 from lab.bench.sleeping_pipeline import SleepingPipeline
 
@@ -51,7 +51,7 @@ class MeasuredSchedule:
     by_formula: float
     simulated: float
     """The bubble in a simulation whose messages take no time."""
-    gpipe_is: MedianRatio
+    gpipe_is: Ratio
     """The time of GPipe's step divided by this schedule's, in pairs."""
 
 

@@ -39,7 +39,7 @@ from lab.bench.baselines import BASELINES, LEARNING_RATE, Baseline, build_baseli
 from lab.bench.batches import grouped_batches, wikipedia_batches
 from lab.bench.harness import (
     BenchResult,
-    MedianRatio,
+    Ratio,
     add_device,
     alternate,
     command,
@@ -82,7 +82,7 @@ class MeasuredProgram:
     """Whether batches contain other samples than bertbench's: grouped by length, they aren't random."""
     unpadded_or_trimmed: bool
     """Whether it is a strong baseline: heads on masked positions only, batches padded to the longest or not at all."""
-    ours_is: MedianRatio
+    ours_is: Ratio
     """How many times as fast bertbench is, measured in pairs."""
 
 
@@ -137,12 +137,12 @@ def measure_size(
             our_seconds = [step.seconds for step in our_steps]
             its_seconds = [step.seconds for step in its_steps]
             if kind.grouped:  # batches that are grouped by length have no pairs, but the same number of samples
-                ours_is = MedianRatio(sum(its_seconds) / sum(our_seconds))
+                ours_is = Ratio(sum(its_seconds) / sum(our_seconds))
             else:
                 ours_is = paired_ratio(its_seconds, our_seconds)
             rows.append(measured(kind, its_batches, its_steps, ours_is))
             all_of_ours += our_steps
-    return [measured(_OURS, batches * (1 + len(rows)), all_of_ours, MedianRatio(1.0)), *rows]
+    return [measured(_OURS, batches * (1 + len(rows)), all_of_ours, Ratio(1.0)), *rows]
 
 
 def _baselines(arguments: argparse.Namespace, device: torch.device) -> list[Baseline]:
@@ -177,11 +177,11 @@ def program_table(results: Sequence[MeasuredProgram]) -> list[str]:
 
 
 def _lead(result: MeasuredProgram) -> float:
-    return result.ours_is.ratio
+    return result.ours_is.value
 
 
 def _measured(
-    kind: Baseline, batches: list[Columns], took: list[Took], ours_is: MedianRatio,
+    kind: Baseline, batches: list[Columns], took: list[Took], ours_is: Ratio,
     size: str, dtype: PrecisionName, gemm_flops: float,
 ) -> MeasuredProgram:  # fmt: skip
     shape = SHAPES[size]

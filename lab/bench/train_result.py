@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bertbench.common.intervals import of_ratio
-from lab.bench.harness import MedianRatio, table_lines
+from lab.bench.harness import Ratio, table_lines
 from lab.bench.whole_run import Trained
 
 OURS = "bertbench"
@@ -29,9 +29,9 @@ class ProgramResult:
     reached: bool
     """Whether every run reached the target."""
     runs: int
-    times_ours: MedianRatio | None
+    times_ours: Ratio | None
     """Its seconds divided by ours, and the ends of the 95 % interval; None unless both reached the target."""
-    rate_ours: MedianRatio | None
+    rate_ours: Ratio | None
     """Our samples/s with the same optimizer, divided by its samples/s; None if we have no such runs."""
 
     @property
@@ -60,14 +60,14 @@ def result(name: str, runs: Sequence[Trained], ours: Sequence[Trained], alike: S
     )
 
 
-def ratio_of_means(above: Sequence[float], below: Sequence[float]) -> MedianRatio:
+def ratio_of_means(above: Sequence[float], below: Sequence[float]) -> Ratio:
     """Return the ratio of two independent geometric means, and its 95 % interval by Welch's t-test of the logarithms.
 
     The interval has no ends if a side has fewer than 2 values.
     """
     ratio, low, high = (None if value is None else round(value, 4) for value in of_ratio(above, below))
     assert ratio is not None
-    return MedianRatio(ratio, low, high)
+    return Ratio(ratio, low, high)
 
 
 def lines_of(results: Sequence[ProgramResult]) -> list[str]:

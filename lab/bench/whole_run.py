@@ -77,13 +77,16 @@ def steps_only(steps: int, global_batch_size: int) -> tuple[str, ...]:
     )  # fmt: skip
 
 
+def train_command(system: str, settings: Iterable[str], seed: int, log: Path) -> list[str]:
+    """Return the words that do a whole run on this machine."""
+    words = ["-m", "bertbench", "train", system, "--seed", str(seed), "--result", str(log)]
+    return [sys.executable, *words, *(word for setting in settings for word in ("--set", setting))]
+
+
 def train_here(system: str, settings: Iterable[str], seed: int, log: Path, to_target: bool = True) -> Trained:
     """Do a whole run on this machine by `bertbench train`. Raises RunError if it fails."""
-    words = ["-m", "bertbench", "train", system, "--seed", str(seed), "--result", str(log)]
-    words += [word for setting in settings for word in ("--set", setting)]
-    done = subprocess.run(
-        [sys.executable, *words], capture_output=True, text=True, check=False, preexec_fn=dying_with_us()
-    )
+    command = train_command(system, settings, seed, log)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, preexec_fn=dying_with_us())
     if done.returncode not in (0, 3):
         raise RunError(f"{log}: the run failed, seed {seed}, with code {done.returncode}: {last_line(done.stderr)}")
     return read_timed_run(log, to_target)

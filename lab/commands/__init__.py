@@ -16,7 +16,6 @@ _BENCHES = {
     "links": "compare methods of training over slow links",
     "exchange": "compare ways to combine gradients: all-reduces, parameter servers, gossip",
     "pipeline": "compare pipeline schedules at equal work",
-    "number-formats": "compare fp8, or hidden states in bf16, with a plainer format by samples to the target",
     "squad": "fine-tune on questions in several layouts, and compare speed, scores and goodput",
 }
 _STUDIES = {

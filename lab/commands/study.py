@@ -1,4 +1,7 @@
-"""`bertbench lab study`: read a study's definition, run its missing trials, and print tables."""
+"""`bertbench lab study`: read a study's definition, run its missing trials, and print tables.
+
+A study of a system prints the values that it tuned as words of --set, and draws its trials.
+"""
 
 import argparse
 import importlib.util
@@ -12,10 +15,14 @@ from bertbench.cli.arguments import add_number, emit
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import runs_folder
 from bertbench.common.progress import Progress
+from bertbench.loading.inputs import open_data
 from lab.bench.harness import table_lines
+from lab.journal import Record
 from lab.study.definition import STUDIES, Configuration, Definition, Values, read_definition
 from lab.study.engine import Study, TrialOutcome
 from lab.study.language_run import read_setting, run_setting
+from lab.study.search import Prune
+from lab.study.system_run import overrides, read_system, run_on_system
 
 _COMPARISONS = {
     "tuned values of": "{0[values_of]}", "configuration": "{0[difference][arm]}", "against": "{0[difference][against]}",
@@ -50,6 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "study", metavar="STUDY",
         help=f"one of {', '.join(_project_studies())}, or a JSON file that defines another study",
     )  # fmt: skip
+    parser.add_argument("--system", metavar="SYSTEM", help="train this system instead of the study's own")
     add_number(parser, "--seeds", "N", "runs of every configuration (default: the definition's)")
     add_folder_arguments(parser, "STUDY")
 
@@ -57,14 +65,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the missing trials of the study, and print its tables."""
     path = _definition_file(arguments.study)
-    definition = read_definition(path)
+    definition = _for_system(read_definition(path), arguments)
     if definition.tuning:
         check_optuna()
     check_configurations(definition)
+    if definition.system:
+        open_data(read_system(definition.system, definition.setting))
     torch.set_num_threads(1)  # the models are so tiny that more threads make them slower
     folder = study_folder(arguments, path.stem)
     with Progress() as progress:
-        study = Study(definition, folder, partial(_run_trial, definition.setting), progress)
+        study = Study(definition, folder, partial(_run_trial, definition), progress)
         rows = study.rows(range(1, 1 + (arguments.seeds or definition.seeds)))
         record = study.record(rows)
     shown = {"question": definition.question, "limits": definition.limits, "rule": _RULE, **record}
@@ -76,8 +86,40 @@ def run(arguments: argparse.Namespace) -> int:
         "",
         f"trials: {folder / 'trials.jsonl'}",
     ]
+    if definition.system and definition.tuning:
+        lines += [f"drawn: {_drawn(study, folder)}", *map(_tuned_line, record["tuned"])]
     emit(arguments.json, shown, "\n".join(lines))
     return 0
+
+
+def _for_system(definition: Definition, arguments: argparse.Namespace) -> Definition:
+    """Return the definition for the system of --system. Raises ConfigError if the study trains no system."""
+    if arguments.system is None:
+        return definition
+    if definition.system is None:
+        raise ConfigError(
+            f"--system {arguments.system}: {arguments.study} trains a made-up language; leave out --system, or choose "
+            "a study whose definition names a system"
+        )
+    return definition.model_copy(update={"system": arguments.system})
+
+
+def _tuned_line(tuned: dict[str, Any]) -> str:
+    """Return the values that a configuration was tuned to, as words of --set."""
+    values = {name: value for name, value in tuned.items() if name not in ("arm", "at_edge", "narrowed")}
+    return f"{tuned['arm']}: {' '.join(f'--set {word}' for word in overrides(values))}"
+
+
+def _drawn(study: Study, folder: Path) -> Path:
+    from lab.study.trials_figure import draw_trials  # noqa: PLC0415 - matplotlib takes a quarter of a second
+
+    trials: dict[str, list[Record]] = {configuration.name: [] for configuration in study.configurations}
+    for record in study.journal.records:
+        if record["kind"] == "tuning":
+            trials[record["arm"]].append(record)
+    path = folder / "trials.svg"
+    draw_trials(trials, path)
+    return path
 
 
 def _project_studies() -> list[str]:
@@ -113,10 +155,17 @@ def check_configurations(definition: Definition) -> None:
     """Raise ConfigError if any configuration can't be trained, before training starts."""
     for configuration in definition.configurations():
         lowest = {name: bounds.value(bounds.low) for name, bounds in configuration.space.items()}
-        read_setting(definition.setting, configuration.settings | lowest)
+        settings = configuration.settings | lowest
+        if definition.system is None:
+            read_setting(definition.setting, settings)
+        else:
+            read_system(definition.system, definition.setting | settings)
 
 
 def _run_trial(
-    shared: dict[str, Any], configuration: Configuration, values: Values, seed: int, most: float
+    definition: Definition, configuration: Configuration, values: Values, seed: int, most: float, prune: Prune
 ) -> TrialOutcome:
-    return run_setting(read_setting(shared, configuration.settings | values), seed, most)
+    settings = configuration.settings | values
+    if definition.system is None:
+        return run_setting(read_setting(definition.setting, settings), seed, most)
+    return run_on_system(definition.system, definition.setting | settings, seed, most, prune)

@@ -1,7 +1,8 @@
 """Define a study: what all configurations share, how they differ, what is tuned, and what is compared.
 
-A definition is a file in lab/studies. Settings are named as in --set (`optimizer.beta1`). A setting whose value has
-`low` and `high` is tuned within that range.
+A definition is a file in lab/studies. Its runs train a made-up language (language_run.py) or, if it names one, a system
+(system_run.py). Settings are named as in --set (`optimizer.beta1`). A setting whose value has `low` and `high` is tuned
+within that range.
 """
 
 import math
@@ -95,8 +96,10 @@ class Definition(Section):
     question: str
     limits: tuple[str, ...] = ()
     """The limits of its answer."""
+    system: str | None = None
+    """The system that all runs train; without it, they train on the made-up language."""
     setting: dict[str, Any]
-    """The settings that all runs share, for the made-up language (language_run.py)."""
+    """The settings that all runs share."""
     arms: Annotated[dict[str, Settings], Field(min_length=2)]
     """For each configuration, by name, the settings in which it differs."""
     cells: Annotated[dict[str, dict[str, Settings]], Field(default_factory=dict)]

@@ -28,7 +28,7 @@ from lab.study.intervals import (
     samples_by_seed,
     verdict,
 )
-from lab.study.search import search
+from lab.study.search import Prune, Search, never
 
 TUNING_SEED = 1000
 """The first seed of runs for tuning; the seeds of comparisons start at 1."""
@@ -50,10 +50,13 @@ class TrialOutcome:
     """The share of steps in which at least one decision did."""
     seconds: float
     """The time of its steps up to the target, without evaluations."""
+    course: Sequence[tuple[float, float]] = ()
+    """The samples and the accuracy of each evaluation, where the search may prune the run by them."""
 
 
-RunTrial = Callable[[Configuration, Values, int, float], TrialOutcome]
-"""Runs a configuration with values and a seed, until the target, the end of the run, or a number of samples."""
+RunTrial = Callable[[Configuration, Values, int, float, Prune], TrialOutcome]
+"""Runs a configuration with values and a seed, until the target, the end of the run, a number of samples, or the
+evaluation after which `Prune` ends it."""
 
 
 class Study:
@@ -66,6 +69,8 @@ class Study:
         self.journal = Journal(folder, definition)
         self.values: dict[str, Values] = {}
         """The values that tuning chose, by configuration."""
+        self.searches: dict[str, Search] = {}
+        """The searches that chose them."""
         self._run_trial = run_trial
         self._progress = progress
         self._by_name = {configuration.name: configuration for configuration in self.configurations}
@@ -113,7 +118,12 @@ class Study:
             "pooled": self._pooled(comparisons) if self.definition.cells else [],
             "arms": [self._summary(configuration, rows) for configuration in self.configurations],
             "tuned": [
-                {"arm": tuned.name, **self.values[tuned.name], "at_edge": self._at_edge(tuned)}
+                {
+                    "arm": tuned.name,
+                    **self.values[tuned.name],
+                    "at_edge": self._at_edge(tuned),
+                    "narrowed": self.searches[tuned.name].narrowed(),
+                }
                 for tuned in self.configurations
                 if tuned.space
             ],
@@ -125,8 +135,8 @@ class Study:
         reached = record["samples"] is not None
         return {
             "arm": configuration.name,
-            **configuration.cell,
             **configuration.settings,
+            **configuration.cell,
             "seed": seed,
             SAMPLES: record["samples"],
             SECONDS: record["seconds"] if reached else None,
@@ -141,12 +151,15 @@ class Study:
             return {}
         best = math.inf
 
-        def score(values: Values) -> float:
+        def score(values: Values, prune: Prune) -> float | None:
             nonlocal best
             least = 0.0 if tuning.at_least is None else values[tuning.at_least]
             samples = []
             for seed in range(TUNING_SEED, TUNING_SEED + tuning.seeds):
-                record = self._trial("tuning", configuration, values, seed, tuning.patience * best)
+                record = self._trial("tuning", configuration, values, seed, tuning.patience * best, prune)
+                pruned = any(prune(*evaluation) for evaluation in record["course"])
+                if record["samples"] is None and pruned:
+                    return None
                 if record["samples"] is None:
                     return _MISSED * (2 - record["accuracy"])  # higher for less accurate runs
                 samples.append(max(record["samples"], least))
@@ -154,7 +167,9 @@ class Study:
             best = min(best, mean)
             return mean
 
-        return search(configuration.space, tuning.trials, derive(1, str(configuration.cell)) % 2**31, score)
+        search = Search(configuration.space, tuning.trials, derive(1, str(configuration.cell)) % 2**31)
+        self.searches[configuration.name] = search
+        return search.best(score)
 
     def _at_edge(self, configuration: Configuration) -> list[str]:
         """Return the settings whose value is at the edge of its range: a wider range may contain better values."""
@@ -186,8 +201,8 @@ class Study:
             return None
         return {
             "kind": configuration.kind,
-            **configuration.cell,
             **configuration.settings,
+            **configuration.cell,
             **samples,
             **{f"seconds_{ratio}": seconds[ratio] for ratio in RATIOS},
         }
@@ -223,10 +238,16 @@ class Study:
         }
 
     def _trial(
-        self, kind: str, configuration: Configuration, values: Values, seed: int, most: float = math.inf
+        self,
+        kind: str,
+        configuration: Configuration,
+        values: Values,
+        seed: int,
+        most: float = math.inf,
+        prune: Prune = never,
     ) -> Record:
         def run() -> dict[str, Any]:
-            outcome = self._run_trial(configuration, values, seed, most)
+            outcome = self._run_trial(configuration, values, seed, most, prune)
             how = "missed or stopped" if outcome.samples is None else f"{outcome.samples:,.0f} samples"
             self._progress.message(f"{kind} {configuration.name}, seed {seed}: {how}")
             return asdict(outcome)

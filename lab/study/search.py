@@ -1,30 +1,93 @@
-"""Search for the best values of a configuration: half of the trials are random, half are proposed by Optuna's TPE."""
+"""Search for the best values of a configuration by Optuna: half of the trials are random, half are proposed by TPE.
+
+Optuna's median pruner ends a run that reports its evaluations: after the random half, once its best accuracy is below
+the median of the earlier trials after as many samples.
+"""
 
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from lab.study.definition import Range, Values
 
+if TYPE_CHECKING:
+    import optuna
 
-def search(ranges: Mapping[str, Range], trials: int, sampler_seed: int, score: Callable[[Values], float]) -> Values:
-    """Return the values with the lowest score. Searches with the same seed try the same random values.
+Prune = Callable[[float, float], bool]
+"""Takes the samples and the accuracy of an evaluation, and returns whether the run must end."""
+Score = Callable[[Values, Prune], float | None]
+"""Returns the samples that values take, the fewer the better; None if they were pruned."""
 
-    If scores come from a journal, a resumed search continues exactly like an uninterrupted one.
-    """
-    import optuna  # noqa: PLC0415 - an optional extra
 
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    study = optuna.create_study()
-    distributions: dict[str, optuna.distributions.BaseDistribution] = {
-        name: optuna.distributions.FloatDistribution(bounds.low, bounds.high, log=True)
-        for name, bounds in ranges.items()
-    }
+def never(samples: float, accuracy: float) -> bool:
+    """Prune no run."""
+    return False
 
-    def values_of(drawn: Mapping[str, float]) -> Values:
-        return {name: ranges[name].value(number) for name, number in drawn.items()}
 
-    for number in range(trials):
-        # a new sampler for every trial, so that its values depend only on the trial's number
-        study.sampler = optuna.samplers.TPESampler(n_startup_trials=trials // 2, seed=sampler_seed + number)
-        trial = study.ask(distributions)
-        study.tell(trial, score(values_of(trial.params)))
-    return values_of(study.best_params)
+class Search:
+    """One configuration's search. Searches with the same seed try the same random values."""
+
+    def __init__(self, ranges: Mapping[str, Range], trials: int, sampler_seed: int) -> None:
+        import optuna  # noqa: PLC0415 - an optional extra
+
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        self._ranges = ranges
+        self._trials = trials
+        self._random = trials // 2
+        self._sampler_seed = sampler_seed
+        self._study = optuna.create_study(pruner=optuna.pruners.MedianPruner(n_startup_trials=max(1, self._random)))
+
+    def best(self, score: Score) -> Values:
+        """Return the values with the lowest score.
+
+        If scores come from a journal, a resumed search continues exactly like an uninterrupted one.
+        """
+        import optuna  # noqa: PLC0415 - an optional extra
+
+        distributions: dict[str, optuna.distributions.BaseDistribution] = {
+            name: optuna.distributions.FloatDistribution(bounds.low, bounds.high, log=True)
+            for name, bounds in self._ranges.items()
+        }
+        for number in range(self._trials):
+            # a new sampler for every trial, so that its values depend only on the trial's number
+            self._study.sampler = optuna.samplers.TPESampler(
+                n_startup_trials=self._random, seed=self._sampler_seed + number
+            )
+            trial = self._study.ask(distributions)
+            found = score(self._values(trial.params), _pruner(trial))
+            state = optuna.trial.TrialState.PRUNED if found is None else optuna.trial.TrialState.COMPLETE
+            self._study.tell(trial, found, state)
+        return self._values(self._study.best_params)
+
+    def narrowed(self) -> dict[str, Any]:
+        """Return which trials were pruned and after how many samples, and the values that TPE went on to propose."""
+        import optuna  # noqa: PLC0415 - an optional extra
+
+        proposed = [self._values(trial.params) for trial in self._study.trials[self._random :]]
+        return {
+            "random_trials": self._random,
+            "proposed": {
+                name: [min(values[name] for values in proposed), max(values[name] for values in proposed)]
+                for name in self._ranges
+            },
+            "pruned": [
+                {"trial": trial.number + 1, "samples": trial.last_step}
+                for trial in self._study.trials
+                if trial.state == optuna.trial.TrialState.PRUNED
+            ],
+        }
+
+    def _values(self, drawn: Mapping[str, float]) -> Values:
+        return {name: self._ranges[name].value(number) for name, number in drawn.items()}
+
+
+def _pruner(trial: "optuna.Trial") -> Prune:
+    """Return the function that reports a trial's evaluations, each once, although the journal repeats them."""
+    answers: dict[float, bool] = {}
+
+    def prune(samples: float, accuracy: float) -> bool:
+        if samples not in answers:
+            trial.report(1 - accuracy, int(samples))  # the study looks for the lowest
+            answers[samples] = trial.should_prune()
+        return answers[samples]
+
+    return prune

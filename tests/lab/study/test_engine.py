@@ -26,7 +26,7 @@ T_OF_2 = 4.302653  # Student's t of 2 degrees of freedom at 0.975
 def study(folder: Path, samples: Callable[[Configuration, Values, int], float | None], **changes: object) -> Study:
     """The study with changes, whose trials take these samples to the target, or miss it."""
 
-    def run(configuration: Configuration, values: Values, seed: int, _: float) -> TrialOutcome:
+    def run(configuration: Configuration, values: Values, seed: int, *_: object) -> TrialOutcome:
         needed = samples(configuration, values, seed)
         return TrialOutcome(needed, 0.1, 1.0, 1.0, 2 * (needed or 0.0))
 
@@ -233,13 +233,15 @@ def test_a_mistake_in_a_definition_is_one_message(
 
 def test_a_study_that_is_neither_a_name_nor_a_file_is_one_message(printed: Printed) -> None:
     said = printed("lab", "study", "optimiser", code=2)
-    assert "optimiser: found neither a study of this name nor a file; choose from batch, buckets, clip" in said
+    assert "optimiser: found neither a study of this name nor a file; choose from adam_and_lamb, batch" in said
 
 
 def test_the_studies_that_come_with_the_project_are_complete() -> None:
     found = {path.stem: read_definition(path) for path in STUDIES.glob("*.json")}
     sizes = {name: len(definition.configurations()) for name, definition in found.items()}
-    assert sizes == {"batch": 9, "buckets": 10, "clip": 9, "compression": 3, "optimizer": 30}
+    assert sizes == {
+        "adam_and_lamb": 2, "batch": 9, "buckets": 10, "clip": 9, "compression": 3, "number_formats": 3, "optimizer": 30
+    }  # fmt: skip
     for definition in found.values():
         check_configurations(definition)
     rates = {

@@ -1,0 +1,115 @@
+"""Run one trial with a system on this machine: `bertbench train`, from its start to the target."""
+
+import json
+import math
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bertbench.common.children import dying_with_us
+from bertbench.common.errors import RunError
+from bertbench.config import System, load_system
+from bertbench.report.growing_runs import has_begun
+from bertbench.results.files import ResultFiles
+from bertbench.run_files.log_spans import evaluation_s
+from compliance.read.log import read_events
+from compliance.read.run import RunFacts
+from lab.bench.whole_run import last_line, train_command
+from lab.study.engine import TrialOutcome
+from lab.study.search import Prune, never
+
+_LOOK_S = 0.2  # an evaluation of the demo takes about as long
+_ENDED = (0, 3)  # at the target, or at the end of the schedule
+_FORMATS = {"precision.compute": "precision", "precision.residual": "residual"}
+"""The settings of number formats, and their names in a run's arithmetic file."""
+
+
+def overrides(settings: Mapping[str, Any]) -> list[str]:
+    """Return settings as the values of --set."""
+    return [f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in settings.items()]
+
+
+def read_system(system: str, settings: Mapping[str, Any]) -> System:
+    """Return a system with settings. Raises ConfigError if they are invalid."""
+    return load_system(system, overrides(settings))
+
+
+def run_on_system(
+    system: str, settings: Mapping[str, Any], seed: int, most_samples: float = math.inf, prune: Prune = never
+) -> TrialOutcome:
+    """Train until the target, the end of the schedule, `most_samples`, or the evaluation after which `prune` ends it.
+
+    Raises RunError if the run fails, or computes in another number format than it was given.
+    """
+    if math.isfinite(most_samples):
+        settings = {**settings, "evaluation.max_samples": math.ceil(most_samples)}
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "run_0.txt"
+        _train(train_command(system, overrides(settings), seed, log), log, prune)
+        files = ResultFiles(log)
+        arithmetic = json.loads(files.arithmetic.read_text(encoding="utf-8"))
+        steps = [json.loads(line) for line in files.metrics.read_text(encoding="utf-8").splitlines()]
+        facts = RunFacts(read_events(log))
+    check_formats(settings, arithmetic, seed)
+    assert facts.time_to_train_s is not None, "a run that ends has a start and a stop"
+    clipped = [step["clipped"] for step in steps]
+    return TrialOutcome(
+        samples=facts.samples if facts.status == "success" else None,
+        accuracy=facts.evaluations[-1].accuracy if facts.evaluations else 0.0,
+        clipped=round(statistics.mean(clipped), 4),
+        clipped_steps=round(statistics.mean(share > 0 for share in clipped), 4),
+        seconds=facts.time_to_train_s - evaluation_s(facts),
+        course=_course(facts),
+    )
+
+
+def _train(command: list[str], log: Path, prune: Prune) -> None:
+    """Run until it ends, or until `prune` says so of an evaluation. Raises RunError if it fails."""
+    with (
+        tempfile.TemporaryFile() as errors,
+        subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, preexec_fn=dying_with_us()) as process,
+    ):
+        try:
+            pruned = _watched(process, log, prune)
+        finally:
+            process.terminate()
+        code = process.wait()
+        errors.seek(0)
+        said = errors.read().decode(errors="replace")
+    if not pruned and code not in _ENDED:
+        raise RunError(f"`{' '.join(command[1:])}` failed with code {code}: {last_line(said)}")
+
+
+def _watched(process: "subprocess.Popen[bytes]", log: Path, prune: Prune) -> bool:
+    """Return at the evaluation after which `prune` ends the run, or when the run has ended; say whether it's pruned."""
+    seen = 0
+    while process.poll() is None:
+        time.sleep(_LOOK_S)
+        if not log.exists() or not has_begun(log):
+            continue
+        course = _course(RunFacts(read_events(log)))
+        if any(prune(*evaluation) for evaluation in course[seen:]):
+            return process.poll() is None
+        seen = len(course)
+    return False
+
+
+def _course(facts: RunFacts) -> list[tuple[float, float]]:
+    return [(evaluation.samples, evaluation.accuracy) for evaluation in facts.evaluations if evaluation.samples]
+
+
+def check_formats(settings: Mapping[str, Any], arithmetic: Mapping[str, Any], seed: int) -> None:
+    """Raise RunError if a run's arithmetic file names another number format than the run's settings."""
+    for setting, recorded_as in _FORMATS.items():
+        asked = settings.get(setting, "auto")
+        taken = arithmetic[recorded_as]
+        if asked not in ("auto", taken):
+            reasons = "; ".join(arithmetic["refused"]) or "no reason recorded"
+            raise RunError(
+                f"seed {seed}: expected {setting} {asked}, but the run took {taken} ({reasons}); "
+                "compare the formats on a machine that computes in both"
+            )
