@@ -135,8 +135,8 @@ class Study:
         reached = record["samples"] is not None
         return {
             "arm": configuration.name,
-            **configuration.settings,
             **configuration.cell,
+            **configuration.settings,
             "seed": seed,
             SAMPLES: record["samples"],
             SECONDS: record["seconds"] if reached else None,
@@ -201,8 +201,8 @@ class Study:
             return None
         return {
             "kind": configuration.kind,
-            **configuration.settings,
             **configuration.cell,
+            **configuration.settings,
             **samples,
             **{f"seconds_{ratio}": seconds[ratio] for ratio in RATIOS},
         }
