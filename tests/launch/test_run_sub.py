@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bertbench.common.paths import LAUNCH, REPOSITORY
-from bertbench.launch.variables import RUNS_VARIABLES, VARIABLES
+from bertbench.launch.variables import RUNS, TABLE
 from tests.conftest import Program
 
 # pyxis and apptainer let an image's variables win over the job's, unless they are named or given
@@ -266,12 +266,12 @@ def test_a_contradiction_ends_the_job_before_a_step(
 
 @pytest.mark.parametrize(
     ("script", "left_out"),
-    [("run.sub", set()), ("run_with_docker.sh", {*RUNS_VARIABLES, "CONT", "DATADIR", "LOGDIR"})],
+    [("run.sub", set()), ("run_with_docker.sh", {*RUNS, "CONT", "DATADIR", "LOGDIR"})],
 )
 def test_the_scripts_know_every_variable_that_is_honoured(script: str, left_out: set[str]) -> None:
     found = re.search(r"submission=\((.*?)\)", (LAUNCH / script).read_text(), re.DOTALL)
     assert found
-    assert set(found[1].split()) == {*VARIABLES} - left_out
+    assert set(found[1].split()) == {*TABLE} - left_out
 
 
 def test_docker_s_container_gets_the_exported_variables_and_its_own_folders(tmp_path: Path, program: Program) -> None:
