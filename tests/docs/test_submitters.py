@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bertbench.launch.variables import VARIABLES
+from bertbench.launch.variables import TABLE
 from tests.docs.listing import REPOSITORY
 
 PAGE = (REPOSITORY / "docs" / "cluster.md").read_text()
@@ -19,7 +19,7 @@ BLOCKS = re.findall(r"^```\n(.*?)^```$", SECTION, re.MULTILINE | re.DOTALL)
 
 def typed(lines: str, **exported: str) -> str:
     """Return what these lines print when a user types them into a shell in the repository."""
-    others = {name: value for name, value in os.environ.items() if name not in (*VARIABLES, "CONTAINER")}
+    others = {name: value for name, value in os.environ.items() if name not in (*TABLE, "CONTAINER")}
     environment = {**others, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", **exported}
     done = subprocess.run(
         ["bash", "-ec", lines], cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False

@@ -12,49 +12,40 @@ from pathlib import Path
 import pytest
 
 from bertbench.common.paths import LAUNCH, REPOSITORY
-from bertbench.launch.variables import RUNS_VARIABLES, VARIABLES
+from bertbench.launch.variables import RUNS, TABLE
 from tests.conftest import Program
 
-# pyxis and apptainer let an image's variables win over the job's, unless they are named or given
-IMAGE = "export DATADIR=/image LOGDIR=/image LR=9 PET_MASTER_ADDR=image PET_NNODES=image"
-SRUN = r"""
-keep= image=
-[ "$1" != --help ] || { echo "${PYXIS-      --container-image=PATH}"; exit; }
-while [ "${1#--}" != "$1" ]; do
+# the variables of an image, which would win over the job's
+IMAGE = "export DATADIR=/image LOGDIR=/image LR=9 PET_MASTER_ADDR=image PET_NNODES=image PET_NODE_RANK=9"
+SRUN = rf"""
+[ "$1" != --help ] || {{ echo "${{PYXIS-      --container-image=PATH}}"; exit; }}
+while [ "${{1#--}}" != "$1" ]; do
   case "$1" in
-    --container-env=*) keep=",${1#*=}," ;;
-    --container-*=*) image=1; echo "$1" >>"$SEEN" ;;
+    --container-*) echo "$1" >>"$SEEN"; {IMAGE} ;;
     --cpu* | --ntasks*) echo "$1" >>"$SEEN" ;;
   esac
   shift
 done
-if [ -n "$image" ]; then
-  for pair in DATADIR=/image LOGDIR=/image LR=9 PET_MASTER_ADDR=image PET_NNODES=image; do
-    case "$keep" in *",${pair%%=*},"*) ;; *) export "$pair" ;; esac
-  done
-fi
-[ "$4" != node ] || { shift 4; export PET_NODE_RANK=1; } # bash -c WORDS node
-[ "$1" != /workspace/bertbench/run_and_time.sh ] || { shift; set -- launcher "$@"; }
+export SLURM_NODEID=1
+for word in "$@"; do # in an image, another program
+  shift
+  [ "$word" != /workspace/bertbench/run_and_time.sh ] || word=launcher
+  set -- "$@" "$word"
+done
 exec "$@"
 """
 APPTAINER = rf"""
 echo "apptainer $*" >>"$SEEN"
 {IMAGE}
-for name in $(env | sed -n 's/^APPTAINERENV_\([A-Z_]*\)=.*/\1/p'); do eval "export $name=\"\$APPTAINERENV_$name\""; done
-while [ "$1" != /workspace/bertbench/run_and_time.sh ]; do shift; done
-shift
-exec launcher "$@"
+while [ "$1" != env ]; do shift; done
+exec "$@"
 """
 GIVEN_ONLY = r"""
 [ "$1" != info ] || exit 0
 echo "$(basename "$0") $*" >>"$SEEN"
-given=
-while [ "$1" != /workspace/bertbench/run_and_time.sh ]; do
-  [ "$1" != --env ] || eval "[ -z \"\${$2+set}\" ] || given=\"\$given $2=\$$2\""
-  shift
-done
+until [ "${1%/bert*}" != "$1" ]; do shift; done
 shift
-exec env -i PATH="$PATH" SEEN="$SEEN" $given launcher "$@"
+exec env -i PATH="$PATH" SEEN="$SEEN" env "$@"
 """
 LAUNCHER = """
 echo "launcher DATADIR=$DATADIR LOGDIR=$LOGDIR LR=$LR at $PET_MASTER_ADDR node $PET_NODE_RANK of $PET_NNODES" \
@@ -173,9 +164,9 @@ GUESSED = [
     (True, ("apptainer", "docker"), REGISTRY, "--container-image=registry.example.org#bert:1"),
     (False, ("apptainer", "docker"), REGISTRY, f"apptainer exec --nv .* docker://{REGISTRY} "),
     (False, ("singularity", "docker"), REGISTRY, f"singularity exec --nv .* docker://{REGISTRY} "),
-    (False, ("docker", "enroot"), REGISTRY, f"docker run --rm .* --volume (.*):.* {REGISTRY} /workspace"),
-    (False, ("docker",), "docker://registry.example.org#bert:1", f"docker run --rm .* {REGISTRY} /workspace"),
-    (False, ("enroot", "docker"), "{}/bert.sqsh", "enroot start --rc .*/.enroot.rc .* {}/bert.sqsh /workspace"),
+    (False, ("docker", "enroot"), REGISTRY, f"docker run --rm .* --volume (.*):.* {REGISTRY} [A-Z]+=.* launcher"),
+    (False, ("docker",), "docker://registry.example.org#bert:1", f"docker run --rm .* {REGISTRY} [A-Z]+=.* launcher"),
+    (False, ("enroot", "docker"), "{}/bert.sqsh", "enroot start --rc .*/.enroot.rc .* {}/bert.sqsh env .* launcher"),
     (True, ("enroot",), "{}/bert.sqsh", "--container-image={}/bert.sqsh"),
     (True, ("apptainer",), "{}/bert.sif", "apptainer exec --nv .* {}/bert.sif "),
     (True, ("apptainer",), "{}", "apptainer exec --nv .* {} "),
@@ -246,8 +237,8 @@ WRONG = [
     ("NEXP=2 RUNS=3 DGXSYSTEM=x", "NEXP is 2 and RUNS is 3; unset one of them"),
     ("NEXP=0 DGXSYSTEM=x", "NEXP is '0'; set it to a number of at least 1"),
     ("CONT=/x.sqsh PYXIS= DGXSYSTEM=x", "CONT is /x.sqsh and this node has none of pyxis enroot to start it; set CONT"),
-    ("CONT=/ CONTAINER=enroot DGXSYSTEM=x", "CONTAINER is enroot, which this node doesn't have; unset it to use"),
-    ("CONT=x CONTAINER=pyxis PYXIS= DGXSYSTEM=x", "CONTAINER is pyxis, which this node doesn't have; unset it to use"),
+    ("CONT=/ CONTAINER=enroot DGXSYSTEM=x", "CONT is / and this node has none of enroot to start it; set CONTAINER"),
+    ("CONT=x CONTAINER=pyxis PYXIS= DGXSYSTEM=x", "CONT is x and this node has none of pyxis to start it; set CONT"),
     ("CONT=x CONTAINER=podman DGXSYSTEM=x", "CONTAINER is 'podman'; expected none, pyxis, enroot, apptainer, charlie"),
     ("EVALDIR=/nowhere DGXSYSTEM=x", "EVALDIR is /nowhere, which is not a folder on this node"),
 ]
@@ -266,12 +257,12 @@ def test_a_contradiction_ends_the_job_before_a_step(
 
 @pytest.mark.parametrize(
     ("script", "left_out"),
-    [("run.sub", set()), ("run_with_docker.sh", {*RUNS_VARIABLES, "CONT", "DATADIR", "LOGDIR"})],
+    [("run.sub", set()), ("run_with_docker.sh", {*RUNS, "CONT", "DATADIR", "LOGDIR"})],
 )
 def test_the_scripts_know_every_variable_that_is_honoured(script: str, left_out: set[str]) -> None:
     found = re.search(r"submission=\((.*?)\)", (LAUNCH / script).read_text(), re.DOTALL)
     assert found
-    assert set(found[1].split()) == {*VARIABLES} - left_out
+    assert set(found[1].split()) == {*TABLE} - left_out
 
 
 def test_docker_s_container_gets_the_exported_variables_and_its_own_folders(tmp_path: Path, program: Program) -> None:

@@ -21,8 +21,7 @@ from bertbench.launch.command_lines import SLURM_SCRIPT
 from bertbench.launch.honour import honour
 from bertbench.launch.image import image_for
 from bertbench.launch.options import RUN, RunOptions
-from bertbench.launch.time_limits import minutes_of
-from bertbench.launch.variables import HYPER_PARAMETERS, MUST_AGREE, VARIABLES, Variables
+from bertbench.launch.variables import HYPER_PARAMETERS, MUST_AGREE, TABLE, Variables, minutes_of
 from bertbench.training import rank_run
 from tests.conftest import Answer, Captured, Printed, write_json
 from tests.distributed.test_ranks import SHELL
@@ -39,7 +38,7 @@ SUBMISSION = {  # of NVIDIA's v2.1 round on 8 DGX A100, as its configuration exp
 
 @pytest.fixture(autouse=True)
 def nothing_exported(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (*VARIABLES, "CONTAINER", *SHELL):
+    for name in (*TABLE, "CONTAINER", *SHELL):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -182,7 +181,7 @@ def test_an_argument_beats_a_variable_and_is_named(honoured: Honoured) -> None:
 
 
 def test_an_empty_variable_is_not_set(honoured: Honoured) -> None:
-    arguments = honoured(dict.fromkeys(VARIABLES, "") | {"LR": "  "}, system="cpu_demo")
+    arguments = honoured(dict.fromkeys(TABLE, "") | {"LR": "  "}, system="cpu_demo")
     assert (arguments.system, arguments.runs, arguments.seed, arguments.overrides) == ("cpu_demo", 1, None, [])
     assert arguments.variables == Variables()
 
@@ -240,6 +239,8 @@ def test_a_wrong_or_contradicting_variable_is_one_error(
 
 NAMED = {
     "DGXSYSTEM=DGXA100_8x8x24x1": "DGXSYSTEM=DGXA100_8x8x24x1 names 24 samples per GPU and step, but the run has 48",
+    "CONFIG_NAME=DGXA100_8x8x24x1": "CONFIG_NAME=DGXA100_8x8x24x1 names 24 samples per GPU and step, but the run has "
+    "48; export CONFIG_NAME=DGXA100_8x8x48x1, or",
     "DGXSYSTEM=DGXA100_8x8x24x2": "names 2 gradient steps, but the run has 1",
     "DGXSYSTEM=DGXA100_8x8x48x1_clipafter": "names clipping after the all-reduce, but dgxa100_n8 clips before it",
     "DGXSYSTEM=DGXH100_1x8x48x1": "DGXSYSTEM=DGXH100_1x8x48x1: no system of 1 nodes with 8 DGXH100 GPUs comes with",
@@ -291,7 +292,7 @@ def test_a_variable_of_run_sub_beats_the_file_and_an_argument_beats_it(
 
 
 def test_other_commands_don_t_read_them(printed: Printed, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in VARIABLES:
+    for name in TABLE:
         monkeypatch.setenv(name, "abc")
     assert "cpu_demo" in printed("config", "list")
     assert '"global_batch_size": 128' in printed("config", "show", "cpu_demo")
@@ -372,10 +373,20 @@ def test_ranks_that_no_launcher_of_ours_starts_read_them_and_one_prints(tmp_path
     assert run["variables"] == {"BATCHSIZE": "5", "LR": "3e-3", "SEED": "7", "LOGDIR": str(tmp_path / "runs")}
 
 
-def test_one_rank_per_node_prints_the_refusal_of_all(tmp_path: Path, tiny_file: str) -> None:
-    done = run_command(2, ["train", tiny_file], tmp_path, LR="fast")
+@pytest.mark.parametrize(("words", "error"), [
+    ((), "LR=fast: expected a number above 0"),
+    (("--set", "optimizer.name=sgd"), "optimizer.name"),
+])  # fmt: skip
+def test_one_rank_per_node_prints_a_mistake_of_all(
+    tmp_path: Path, tiny_file: str, words: tuple[str, ...], error: str
+) -> None:
+    by_torchrun = {"TORCHELASTIC_RUN_ID": "none"}
+    exported = {} if words else {"LR": "fast"}
+    done = run_command(2, ["train", tiny_file, *words], tmp_path, **by_torchrun, **exported)
     assert done.returncode == 2
-    assert done.stderr == "bertbench: LR=fast: expected a number above 0\n"
+    assert done.stderr.startswith("bertbench: ")
+    assert error in done.stderr
+    assert len(done.stderr.splitlines()) == 1
     assert not (tmp_path / "runs").exists()
 
 
@@ -551,4 +562,4 @@ def test_the_documented_variables_are_those_that_are_honoured() -> None:
     page = (REPOSITORY / "docs" / "running.md").read_text().partition("## Variables of published submissions")[2]
     table = [line.split("|")[1] for line in page.partition("\n## ")[0].splitlines() if line.startswith("| `")]
     documented = {name.strip().strip("`") for cell in table for name in cell.split(",")}
-    assert documented == {*VARIABLES}
+    assert documented == {*TABLE}

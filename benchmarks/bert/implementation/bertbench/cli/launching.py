@@ -65,7 +65,12 @@ def launch(arguments: argparse.Namespace) -> int:
     from bertbench.distributed.ranks import launched_ranks
 
     here = arguments.on == "local" and not arguments.dry_run
-    if here and launched_ranks(os.environ) is not None:  # torchrun started one of these per rank
+    if here and (ranks := launched_ranks(os.environ)):  # torchrun started one of these per rank
+        if arguments.runs > 1 and ranks.size > 1:
+            raise ConfigError(
+                f"{arguments.variables.runs_as_typed(arguments.runs)}: torchrun starts the ranks of one run; start it "
+                "once for each run, or set it to 1"
+            )
         return train(arguments)
     if arguments.runs >= _RUNS_OF_A_RESULT and "submitter" not in system.hardware.model_fields_set:
         say(

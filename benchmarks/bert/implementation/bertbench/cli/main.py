@@ -16,14 +16,14 @@ from bertbench import __version__
 from bertbench.cli.commands import GROUPS, callable_by, called_by
 from bertbench.common import children, environment
 from bertbench.common.close_names import close_names, did_you_mean
-from bertbench.common.errors import BertbenchError
+from bertbench.common.errors import BertbenchError, ConfigError
 from bertbench.common.terminal import use_closest_signs
 from bertbench.common.user_errors import user_error
 from compliance.read.record import error_json
 from compliance.read.source import CannotJudge
 from compliance.streams import guarded, open_standard_streams, output_error
 
-_MESSAGE_S = 3  # time for the first node of a job to print a message that all have
+_MESSAGE_S = 3  # time for the first rank or node to print a message that all have
 _UNKNOWN = "unrecognized arguments:"
 """How argparse begins a message about words that no option takes."""
 _COMPLETING = "_ARGCOMPLETE"
@@ -63,25 +63,28 @@ def _main(arguments: Sequence[str] | None) -> int:
         is_of_output = output_error() is not None and not isinstance(error, BertbenchError | CannotJudge)
         if explained is None or is_of_output:
             raise  # `guarded` reports what is wrong with standard output
-        if not _said_by_the_first_node():
+        if not _said_by_another(explained):
             print(f"bertbench: {explained}", file=sys.stderr)
         if _asks_for_json(words):
             print(error_json(_name_of(words), str(explained), explained.exit_code))
         return explained.exit_code
 
 
-def _said_by_the_first_node() -> bool:
-    """On another node of a job, wait, and return whether the first one ends, which stops this process.
+def _said_by_another(error: Exception) -> bool:
+    """On another rank or node than the first, wait for that one's message, and return whether it is enough.
 
-    Then it has said the same, or what is worth more.
+    The ranks of a node make the same mistake, so only its first one prints it. Another node may have a cause of its
+    own: it prints that, unless the first one ends meanwhile, which stops this process. Then that one has said the same,
+    or what is worth more.
     """
-    if children.on_first_node():
+    said_on_this_node = isinstance(error, ConfigError) and not children.on_first_rank()
+    if children.on_first_node() and not said_on_this_node:
         return False
     try:
         time.sleep(_MESSAGE_S)
     except KeyboardInterrupt:
         return True
-    return False
+    return said_on_this_node
 
 
 def _raise_open_files() -> None:

@@ -34,7 +34,7 @@ a bad cable."""
 
 def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the system, the seed and the output."""
-    from bertbench.launch.variables import SYSTEM_VARIABLES
+    from bertbench.launch.variables import SYSTEM
 
     parser.epilog = (
         "Variables that published submissions export, such as DGXSYSTEM, NEXP, SEED and LR, take effect, or are "
@@ -66,7 +66,7 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     ):
         help_text = f"{text}; not a result (runs/SYSTEM/{short}/)"
         group.add_argument(f"--{short}", action="store_const", dest="short", const=short, help=help_text)
-    add_system_arguments(parser, positional=True, named_by=SYSTEM_VARIABLES)
+    add_system_arguments(parser, positional=True, named_by=SYSTEM)
 
 
 def train(arguments: argparse.Namespace) -> int:

@@ -128,6 +128,11 @@ def on_first_node() -> bool:
     return os.environ.get("PET_NODE_RANK", "0") == "0"
 
 
+def on_first_rank() -> bool:
+    """Return whether this is the first of the ranks that torchrun started on this node, or no such rank."""
+    return _ELASTIC_AGENT not in os.environ or os.environ.get("LOCAL_RANK", "0") == "0"
+
+
 def report_signal(interrupt: KeyboardInterrupt) -> int:
     """Print which signal ended this command, and return its exit code.
 

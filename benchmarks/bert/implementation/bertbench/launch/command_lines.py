@@ -14,8 +14,7 @@ from bertbench.common.paths import LAUNCH, SCRIPTS_HOME, data_folder, runs_folde
 from bertbench.config import System
 from bertbench.launch.image import Starter, can_start, image_for, starters_of
 from bertbench.launch.options import RUN, RunOptions
-from bertbench.launch.time_limits import SPARE_MINUTES
-from bertbench.launch.variables import Variables
+from bertbench.launch.variables import SPARE_MINUTES, Variables
 
 SLURM_SCRIPT = (LAUNCH / "run.sub").resolve()  # in a checkout, a link to the script in benchmarks/bert/
 DOCKER_SCRIPT = LAUNCH / "run_with_docker.sh"

@@ -5,49 +5,43 @@ call these. An argument overrides a variable, and a variable overrides the syste
 an argument. The ranks that this process starts get a record (options.py) in which nothing is left to honour; those that
 torchrun starts each read the same variables. This file imports no torch.
 
-These methods honour the variables: `_system` (DGXSYSTEM, CONFIG_NAME, PGSYSTEM), `_runs` (NEXP, RUNS), `_seed` (SEED),
-`_time_limit` (WALLTIME, WALLTIME_MINUTES), `_image` (CONT), `_folders` (DATADIR, LOGDIR). Those of `ExportedSettings`
-honour all variables that stand for settings of the system, such as BATCHSIZE, LR and DGXNNODES.
+A variable whose value the system has anyway doesn't become an override: a configuration file exports all variables, but
+a smoke run, for example, doesn't read all settings. The value of a setting in a run may follow from other settings, so
+it is always that of a loaded system that is compared.
 """
 
 import argparse
-import time
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from operator import attrgetter
+from typing import Any
 
-from bertbench.common.errors import ConfigError, RunError
-from bertbench.config import load_system
-from bertbench.distributed.ranks import Ranks, launched_ranks
-from bertbench.launch.exported_settings import ExportedSettings
+from bertbench.common.errors import ConfigError
+from bertbench.config import System, load_system
+from bertbench.config.load import Override, parsed_override
 from bertbench.launch.options import RunOptions
-from bertbench.launch.submission_name import (
-    SubmissionName,
-    another_system,
-    contradicting_endings,
-    endings_of,
-    plain_name,
-    shipped_system,
-)
-from bertbench.launch.time_limits import TimeLimits
+from bertbench.launch.submission_name import SubmissionName, another_system, counts_packed_rows
 from bertbench.launch.variables import (
+    BATCH_SETTINGS,
     FOLDERS,
-    GPUS_VARIABLES,
-    NODES_VARIABLES,
+    GPUS,
+    HYPER_PARAMETERS,
+    MUST_AGREE,
+    NODES,
     NOT_READ,
-    PACKED_OPTION,
-    REFUSED,
-    REFUSED_UNLESS_ZERO,
-    RUNS_VARIABLES,
-    SYSTEM_VARIABLES,
-    TIME_LIMITS,
+    RUNS,
+    SAMPLES_OF_A_ROW,
+    SETTINGS,
+    SPARE_MINUTES,
+    SYSTEM,
+    TABLE,
+    UNLIMITED,
     Exported,
-    ExportedVariables,
+    Row,
     Variables,
-    is_zero,
-    whole_number,
+    read_exported,
 )
-
-_MESSAGE_S = 3  # time for one rank of a node to print a message that all its ranks have
 
 
 def honour(arguments: argparse.Namespace, environment: Mapping[str, str]) -> None:
@@ -67,165 +61,105 @@ def honour(arguments: argparse.Namespace, environment: Mapping[str, str]) -> Non
         if "runs" in arguments:
             arguments.runs = arguments.runs or 1
         return
-    runs_here = "on" not in arguments or (arguments.on == "local" and not arguments.dry_run)
-    ranks: Ranks | None = None
-    if runs_here:
-        with suppress(RunError):  # the command itself reports it
-            ranks = launched_ranks(environment)
-    try:
-        _Honouring(arguments, environment, ranks).honour_all()
-    except ConfigError:
-        if ranks is not None and ranks.local_rank:
-            time.sleep(_MESSAGE_S)  # the launcher stops all ranks once one has ended
-            raise SystemExit(ConfigError.exit_code) from None
-        raise
+    _Honouring(arguments, environment).honour_all()
 
 
 class _Honouring:
     """The variables of one command line, honoured one after the other; their problems are reported together."""
 
-    def __init__(self, arguments: argparse.Namespace, environment: Mapping[str, str], ranks: Ranks | None) -> None:
+    def __init__(self, arguments: argparse.Namespace, environment: Mapping[str, str]) -> None:
         self.arguments = arguments
-        self.exported = ExportedVariables(environment)
-        self.ranks = ranks
+        self.exported, self.problems = read_exported(environment)
         self.set_by_arguments = {override.partition("=")[0] for override in arguments.overrides}
         self.place = "local" if "on" not in arguments else arguments.on
-        self.submission: SubmissionName | None = None
-        """What the submission's name says, if the user exported one."""
-        self.submission_is_the_system = False
         self.in_a_job = arguments.passed.job is not None
         """Whether run.sub calls this: then sbatch has set the job's time limit, and run.sub starts the image."""
+        named = self.among(SYSTEM)
+        self.submission = SubmissionName.of(named[0]) if named else None
+        """What the configuration's name says, if the user exported one."""
+        self.packed = counts_packed_rows(self.submission, self.exported.get("EXTRA_PARAMS"), self.problems)
         self.asked_runs = 1
         """How many runs the command or the job makes."""
+        self.overrides: dict[str, Override] = {}
+        """The overrides by the variables that give them."""
         self.variables = Variables()
         arguments.variables = self.variables
-        self.settings = ExportedSettings(arguments, self.exported, self.variables, self.set_by_arguments)
+
+    def among(self, names: Iterable[str]) -> list[Exported]:
+        """Return those of the names that are exported."""
+        return [self.exported[name] for name in names if name in self.exported]
 
     def honour_all(self) -> None:
         """Honour them all. Raises ConfigError with every problem."""
+        named_by_variable = self.arguments.system is None
         self._system()
         self._runs()
         self._seed()
-        self.settings.read(self._counts_packed_rows())
-        self._time_limit()
-        self._image()
-        self._refuse()
+        self._settings()
+        self._time_limits()
         self._raise_problems()
-        system = self.settings.apply()
-        self.settings.check_agreement(system)
-        for exported in self.exported.among(SYSTEM_VARIABLES)[:1]:
-            self.exported.problems += contradicting_endings(exported, system, self.set_by_arguments)
-        if self.submission is not None and self.submission_is_the_system:
-            self.exported.problems += self.submission.contradicting_shape(system, self.set_by_arguments)
-        self.settings.check_effects(system)
+        agreeing = self._apply()
+        system = load_system(self.arguments.system, self.arguments.overrides)
+        agreeing += self._in_agreement(system)
+        if self.submission is not None:
+            self.problems += self.submission.contradictions(system, self.set_by_arguments)
+            if named_by_variable:
+                self.problems += self.submission.contradicting_sizes(system, self.packed, self.set_by_arguments)
+        self._check_effects(system)
         self._raise_problems()
-        self.settings.agree(system)
-        self.settings.name_those_left(system)
-        self._folders()
-        for exported in self.exported.among(NOT_READ):
-            self.variables.pass_over(exported, NOT_READ[exported.name])
+        self.variables.agree(agreeing, system.name)
+        self._name_those_left(system)
+        self._image_and_folders()
+        for exported in self.among(NOT_READ):
+            self.variables.pass_over(exported, TABLE[exported.name].instead)
 
     def _raise_problems(self) -> None:
-        if self.exported.problems:
-            raise ConfigError("\n".join(self.exported.problems))
+        if self.problems:
+            raise ConfigError("\n".join(self.problems))
 
     def _system(self) -> None:
-        exported = self.exported.among(SYSTEM_VARIABLES)
-        if not exported:
+        named = self.among(SYSTEM)
+        if len({exported.value for exported in named}) > 1:
+            texts = " and ".join(map(str, named))
+            raise ConfigError(f"{texts} name different systems: unset one of them")
+        if self.submission is None:
             return
-        if len({plain_name(variable.value) for variable in exported}) > 1:
-            texts = " and ".join(map(str, exported))
-            raise ConfigError(f"{texts} name different systems: unset one of them, or give SYSTEM")
-        first = exported[0]
-        name = plain_name(first.value)
-        self.submission = SubmissionName.parse(name)
+        exported = self.submission.exported
         argument = self.arguments.system
         if argument is None:
-            self._take_system(first, name)
-        elif argument == name:
-            self.variables.honour(first, "the system")
+            nodes, gpus = (next((size.value for size in self.among(names)), "N") for names in (NODES, GPUS))
+            self.arguments.system = self.submission.system(another_system(nodes, gpus))
+            self.variables.honour(exported, f"the system {self.arguments.system}")
+        elif argument == exported.value:
+            self.variables.honour(exported, "the system")
         else:
-            self.variables.pass_over(first, f"the argument {argument} names the system")
-
-    def _take_system(self, exported: Exported, name: str) -> None:
-        try:
-            if self.submission is None:
-                self.arguments.system = name
-            else:
-                self.arguments.system = shipped_system(self.submission)
-                self.submission_is_the_system = True
-            load_system(self.arguments.system)
-        except ConfigError as error:
-            is_unknown_name = self.submission is None and not name.endswith(".json")
-            remedy = f"; {self._another_system()}" if is_unknown_name else ""
-            raise ConfigError(f"{exported}: {error}{remedy}") from error
-        self.variables.honour(exported, f"the system {self.arguments.system}")
-
-    def _another_system(self) -> str:
-        """Return how to write a system of the exported number of nodes and GPUs."""
-        nodes, gpus = (
-            next((variable.value for variable in self.exported.among(names)), "N")
-            for names in (NODES_VARIABLES, GPUS_VARIABLES)
-        )
-        return another_system(nodes, gpus)
-
-    def _counts_packed_rows(self) -> bool:
-        """Return whether BATCHSIZE, and the batch in the submission's name, count packed rows."""
-        names = [plain_name(exported.value) for exported in self.exported.among(SYSTEM_VARIABLES)]
-        named_packed = any("pack" in endings_of(name) for name in names)
-        extra = self.exported.get("EXTRA_PARAMS")
-        if extra is None:
-            return named_packed
-        packed = PACKED_OPTION in extra.value.split()
-        if self.submission is not None:
-            self.submission = self.submission._replace(packed=packed)
-        if named_packed and not packed:
-            self.exported.problems.append(
-                f"the name {names[0]} ends with _pack, but EXTRA_PARAMS lacks {PACKED_OPTION}; export the name "
-                "without _pack, or EXTRA_PARAMS with it"
-            )
-        return packed
+            self.variables.pass_over(exported, f"the argument {argument} names the system")
 
     def _runs(self) -> None:
-        exported = self.exported.among(RUNS_VARIABLES)
+        exported = self.among(RUNS)
         if len({variable.value for variable in exported}) > 1:
             texts = " and ".join(map(str, exported))
-            self.exported.problems.append(f"{texts} differ: unset one of them")
+            self.problems.append(f"{texts} differ: unset one of them")
+        elif exported:
+            self._runs_of(exported[0])
+        if "runs" in self.arguments:
+            self.arguments.runs = self.arguments.runs or 1
+            self.asked_runs = max(self.asked_runs, self.arguments.runs)
+
+    def _runs_of(self, exported: Exported) -> None:
+        runs = int(exported.value)
         makes_one_run = "runs" not in self.arguments  # `bertbench train`
-        if exported:
-            first = exported[0]
-            number = self.exported.read(first, whole_number(1))
-            if number and self.in_a_job:
-                self.variables.honour(first, f"the job makes {number} runs")
-                self.variables.runs_from = str(first)
-                self.asked_runs = int(number)
-            elif number and makes_one_run:
-                self._runs_of_train(first, int(number))
-            elif number:
-                self._runs_of_launch(first, int(number))
-        if makes_one_run:
-            return
-        self.arguments.runs = self.arguments.runs or 1
-        self.asked_runs = max(self.asked_runs, self.arguments.runs)
-        launcher_started_ranks = self.ranks is not None and self.ranks.size > 1
-        if self.arguments.runs > 1 and launcher_started_ranks:
-            asked_runs = self.variables.runs_as_typed(self.arguments.runs)
-            self.exported.problems.append(
-                f"{asked_runs}: torchrun starts the ranks of one run; start it once for each run, or set it to 1"
-            )
-
-    def _runs_of_train(self, exported: Exported, runs: int) -> None:
-        if runs == 1:
+        if self.in_a_job:
+            self.variables.honour(exported, f"the job makes {runs} runs")
+            self.variables.runs_from = str(exported)
+            self.asked_runs = runs
+        elif makes_one_run and runs == 1:
             self.variables.honour(exported, "one run")
-        elif self.arguments.resume != "never":
+        elif makes_one_run and self.arguments.resume != "never":
             self.variables.pass_over(exported, "`bertbench train` resumes one run")
-        else:
-            self.exported.problems.append(
-                f"{exported}: `bertbench train` makes one run; use `bertbench launch`, or unset it"
-            )
-
-    def _runs_of_launch(self, exported: Exported, runs: int) -> None:
-        if self.arguments.runs is not None:
+        elif makes_one_run:
+            self.problems.append(f"{exported}: `bertbench train` makes one run; use `bertbench launch`, or unset it")
+        elif self.arguments.runs is not None:
             self.variables.pass_over(exported, f"--runs {self.arguments.runs} is given")
         else:
             self.variables.honour(exported, f"--runs {runs}")
@@ -236,47 +170,160 @@ class _Honouring:
         exported = self.exported.get("SEED")
         if exported is None:
             return
-        seed = self.exported.read(exported, whole_number(0))
         if self.arguments.seed is not None:
             self.variables.pass_over(exported, f"--seed {self.arguments.seed} is given")
         elif self.asked_runs > 1:
             asked_runs = self.variables.runs_as_typed(self.asked_runs)
-            self.exported.problems.append(f"{exported} with {asked_runs} would repeat the same run; unset one of them")
-        elif seed is not None:
-            self.variables.honour(exported, f"--seed {seed}")
-            self.arguments.seed = int(seed)
+            self.problems.append(f"{exported} with {asked_runs} would repeat the same run; unset one of them")
+        else:
+            self.variables.honour(exported, f"--seed {exported.value}")
+            self.arguments.seed = int(exported.value)
 
-    def _time_limit(self) -> None:
-        job_limit, run_limit = (self.exported.get(name) for name in TIME_LIMITS)
-        if job_limit is None and run_limit is None:
+    def _settings(self) -> None:
+        """Turn the variables of settings into overrides, unless an argument sets the same."""
+        for exported in self.among(SETTINGS):
+            setting = SETTINGS[exported.name].stands_for
+            same_number = BATCH_SETTINGS if setting in BATCH_SETTINGS else (setting,)
+            beaten_by = self.set_by_arguments.intersection(same_number)
+            value = exported.value
+            if exported.name == "BATCHSIZE" and self.packed:
+                value = str(int(value) * SAMPLES_OF_A_ROW)
+            if beaten_by:
+                self.variables.pass_over(exported, f"--set {min(beaten_by)} is given")
+            else:
+                self.overrides[exported.name] = Override(f"{setting}={value}", str(exported))
+
+    def _time_limits(self) -> None:
+        """Let the job end after its own limit or, if it has none, after the sum of its runs' limits."""
+        limits = self.among(("WALLTIME", "WALLTIME_MINUTES"))
+        if not limits:
             return
-        limits = TimeLimits(job_limit, run_limit, self.asked_runs)
-        self.exported.problems += limits.problems
+        of_job, of_run = self.exported.get("WALLTIME"), self.exported.get("WALLTIME_MINUTES")
+        job_minutes = float(of_job.value) if of_job else math.inf
+        needed = self.asked_runs * float(of_run.value) + SPARE_MINUTES if of_run else math.inf
+        needed_text = UNLIMITED if math.isinf(needed) else f"{needed:.0f}"
+        texts = " and ".join(map(str, limits))
         if self.in_a_job:
-            self.variables.lines.append(f"{limits}: the job ends when sbatch --time says so")
+            self.variables.lines.append(f"{texts}: the job ends when sbatch --time says so")
         elif self.place == "slurm":
-            limits.set_walltime(self.variables)
+            self.variables.walltime = of_job.text if of_job else needed_text
+            minutes = job_minutes if of_job else needed
+            end = "has no time limit of its own" if math.isinf(minutes) else f"ends after {minutes:.0f} minutes"
+            self.variables.honour(limits[0], f"the job {end}")
         else:
-            self.variables.lines.append(f"{limits}: not used, because only jobs of --on slurm have a time limit")
+            self.variables.lines.append(f"{texts}: not used, because only jobs of --on slurm have a time limit")
             return
-        self.variables.lines += limits.warnings(self.variables.runs_as_typed(self.asked_runs))
+        if of_run and job_minutes < needed:
+            asked_runs = self.variables.runs_as_typed(self.asked_runs)
+            self.variables.lines.append(
+                f"warning: {of_job} is less than {asked_runs} may need with {of_run}; export WALLTIME={needed_text}, "
+                "or export NEXP and source the configuration file again"
+            )
 
-    def _image(self) -> None:
-        exported = self.exported.get("CONT")
-        if exported is None:
-            return
-        if self.place == "local" and not self.in_a_job:
-            self.variables.pass_over(exported, "these ranks don't start in a container; see --on")
-        else:
-            self.variables.honour(exported, "the image")
+    def _apply(self) -> list[Exported]:
+        """Let the overrides that change the system become arguments; return the variables of the others.
 
-    def _refuse(self) -> None:
-        for exported in self.exported.among(REFUSED):
-            self.exported.problems.append(f"{exported}: {REFUSED[exported.name]}")
-        for exported in self.exported.among(REFUSED_UNLESS_ZERO):
-            if not is_zero(exported.value):
-                self.exported.problems.append(f"{exported}: {REFUSED_UNLESS_ZERO[exported.name]}")
+        Raises ConfigError as `load_system` does.
+        """
+        changing = dict(self.overrides)
+        with suppress(ConfigError):  # the system may be valid only with the changes
+            changing = self._changing_overrides()
+        for name, override in changing.items():
+            packed = name == "BATCHSIZE" and self.packed
+            meaning = f": packed rows, of {SAMPLES_OF_A_ROW} samples each" if packed else ""
+            self.variables.honour(self.exported[name], f"--set {override}{meaning}")
+        self.arguments.overrides = [*changing.values(), *self.arguments.overrides]
+        return [self.exported[name] for name in self.overrides if name not in changing]
 
-    def _folders(self) -> None:
-        for exported in self.exported.among(FOLDERS):
-            self.variables.honour(exported, f"the folder of {FOLDERS[exported.name]}")
+    def _changing_overrides(self) -> dict[str, Override]:
+        """Return the overrides with other values than the system has."""
+        given = self.arguments.overrides
+        system = load_system(self.arguments.system, given)
+        changing = {}
+        for name, override in self.overrides.items():
+            if _has(system, override):
+                continue
+            changing[name] = override
+            if name == "BATCHSIZE":  # other values follow from it, such as the samples between evaluations
+                system = load_system(self.arguments.system, [override, *given])
+        return changing
+
+    def _in_agreement(self, system: System) -> list[Exported]:
+        """Return the variables of MUST_AGREE whose values the system has, and report the others."""
+        agreeing = []
+        for exported in self.among(MUST_AGREE):
+            row = MUST_AGREE[exported.name]
+            if row.stands_for in self.set_by_arguments:
+                self.variables.pass_over(exported, f"--set {row.stands_for} is given")
+            elif _has(system, Override(f"{row.stands_for}={exported.value}", str(exported))):
+                agreeing.append(exported)
+            else:
+                otherwise = row.otherwise.format(
+                    system=system.name,
+                    argument=system.argument,
+                    name=row.stands_for,
+                    actual=_value_in_run(system, row.stands_for),
+                    value=exported.value,
+                )
+                self.problems.append(f"{exported}: {otherwise}")
+        return agreeing
+
+    def _check_effects(self, system: System) -> None:
+        """Report the variables whose values the run wouldn't have, because it scales them to another batch."""
+        scaled = [override for override in self.overrides.values() if not _has(system, override)]
+        if scaled:
+            exported = ", ".join(override.origin for override in scaled)
+            actual = ", ".join(f"{name} {_value_in_run(system, name)}" for name, _ in map(parsed_override, scaled))
+            options = " ".join(f"--set {override}" for override in scaled)
+            self.problems.append(
+                f"{exported}: {system.name} scales it to its batch (scale_from_batch), to {actual}; unset it, and give "
+                f"--set scale_from_batch=null {options}"
+            )
+        if "BATCHSIZE" in self.overrides and system.layout.data != system.world_size:
+            self.problems.append(
+                f"{self.exported['BATCHSIZE']} counts samples per GPU, but {system.name} splits the model over GPUs "
+                "(parallel); unset it, and give --set data.global_batch_size=N"
+            )
+
+    def _image_and_folders(self) -> None:
+        for exported in self.among(("CONT", *FOLDERS)):
+            if exported.name == "CONT" and self.place == "local" and not self.in_a_job:
+                self.variables.pass_over(exported, "these ranks don't start in a container; see --on")
+            else:
+                self.variables.honour(exported, TABLE[exported.name].stands_for)
+
+    def _name_those_left(self, system: System) -> None:
+        """Name the hyper-parameters that the system decides although others are exported, with their values."""
+        left = [
+            _with_value(name, row, system)
+            for name, row in HYPER_PARAMETERS.items()
+            if name not in self.exported and row.stands_for not in self.set_by_arguments
+        ]
+        if left and self.among(HYPER_PARAMETERS):
+            self.variables.lines.append(f"not exported, so as {system.name} has: {', '.join(left)}")
+
+
+def _value_in_run(system: System, setting: str) -> Any:
+    """Return the value that a run has for a setting of the table, which the system file need not state."""
+    match setting:
+        case "data.local_batch":
+            return system.local_batch
+        case "evaluation.interval_samples":
+            return system.evaluation_interval
+        case _:
+            return attrgetter(setting)(system)
+
+
+def _has(system: System, override: Override) -> bool:
+    """Return whether a run of the system has the value that an override gives."""
+    setting, value = parsed_override(override)
+    return bool(_value_in_run(system, setting) == value)
+
+
+def _with_value(variable: str, row: Row, system: System) -> str:
+    """Return a variable that isn't exported with the value in the run and, if it differs, that of published scripts."""
+    value = _value_in_run(system, row.stands_for)
+    published = row.published_default
+    if published is None or float(published) == value:
+        return f"{variable} {value}"
+    return f"{variable} {value} (published scripts take {published})"
