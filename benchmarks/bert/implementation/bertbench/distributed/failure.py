@@ -105,7 +105,7 @@ class FailureReport:
 
     def _staying(self) -> list[int]:
         """Return the other ranks that haven't left, as far as the store knows."""
-        staying = self._ask([], absent, self._store, _LEFT_KEY, self._ranks.size)
+        staying: list[int] = self._ask([], absent, self._store, _LEFT_KEY, self._ranks.size)
         return [rank for rank in staying if rank != self._ranks.rank]
 
     def _ask(self, gone: Answer, ask: Callable[..., Answer], *arguments: Any) -> Answer:
