@@ -14,6 +14,7 @@ from random import Random
 import pytest
 
 from tests.data.datasets import vocabulary_of_words
+from tests.faults import failing_rank
 from tests.faults.test_restarts import assert_as_if_undisturbed, lasting, resumptions
 from tests.finetune.conftest import QUESTIONS
 from tests.ranks import LIMIT_S
@@ -165,3 +166,18 @@ def test_a_launcher_killed_during_training_leaves_no_rank_and_a_run_that_resumes
     assert finished("train", *run, "--result", log, "--resume", "auto").returncode == 0
     assert resumptions(log) == [(1, "no cause was recorded")]
     assert_as_if_undisturbed(log, *run)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("moment", failing_rank.MESSAGES)
+def test_a_rank_that_fails_before_in_or_after_meeting_ends_all_with_its_message(
+    moment: str, tiny_file: str, temporary: Path
+) -> None:
+    run = [sys.executable, "-m", "tests.faults.failing_rank", moment, tiny_file]
+    environment = {**os.environ, "TMPDIR": str(temporary), MARK: str(temporary)}
+    limit_s = failing_rank.MEETING_S / 3  # all end within 10 s, but on a machine that others use
+    done = subprocess.run(run, env=environment, capture_output=True, text=True, check=False, timeout=limit_s)
+    assert done.returncode == 1, done.stderr
+    assert failing_rank.MESSAGES[moment] in done.stderr
+    assert "Traceback" not in done.stderr, done.stderr
+    assert marked(str(temporary)) == []

@@ -11,7 +11,6 @@ from typing import Any
 from torch._C import _distributed_c10d
 
 from bertbench.common.paths import PACKAGE
-from bertbench.distributed import shared_memory
 
 FOLDER = "hang"
 # torch's recorders; each returns the collectives of its own backend only
@@ -29,16 +28,15 @@ def place_of(thread: threading.Thread) -> str:
     return ""
 
 
-def collective() -> str:
-    """Return the collective that this rank waits in, with its number in its group; empty if it waits in none.
+def waiting_in() -> str:
+    """Return the collective that this rank waits in, with its number in its group; else its main thread's place.
 
-    If it waits in several, return the oldest, because the others wait for it.
+    Sums in shared memory aren't torch's, so only the place shows them. If it waits in several collectives, return the
+    oldest, because the others wait for it.
     """
-    if waiting_here := shared_memory.waiting():
-        return waiting_here
     waiting = [entry for entry in _recorded(active=True) if not entry.get("retired")]
     if not waiting:
-        return ""
+        return place_of(threading.main_thread())
     first = min(waiting, key=lambda entry: entry.get("record_id", 0))
     name = str(first.get("profiling_name")).rpartition(":")[2]
     return f"{name} {first.get('collective_seq_id')} of {' '.join(map(str, first.get('process_group', [])[1:]))}"
@@ -58,9 +56,8 @@ def write_stacks(folder: Path, rank: int) -> None:
 
 
 def _recorded(active: bool = False) -> list[dict[str, Any]]:
-    """Return the entries of all recorders, and one for the sum in shared memory in which this rank waits, if any."""
-    waiting_here = shared_memory.waiting()
-    entries: list[dict[str, Any]] = [{"profiling_name": f"shared_memory:{waiting_here}"}] if waiting_here else []
+    """Return the entries of all recorders."""
+    entries: list[dict[str, Any]] = []
     for name in _RECORDERS:
         if recorder := getattr(_distributed_c10d, name, None):
             with suppress(RuntimeError, ValueError, TypeError):

@@ -16,15 +16,17 @@ from typing import Any, NoReturn, TypeVar
 from torch.distributed.distributed_c10d import Store
 
 from bertbench.common.errors import StoppedError
+from bertbench.common.system_faults import uncaught
+from bertbench.distributed.network_errors import lost_contact
 from bertbench.distributed.ranks import Ranks
-from bertbench.distributed.rendezvous import absent
+from bertbench.distributed.rendezvous import absent, ranks_text
 
 Answer = TypeVar("Answer")
 FAILURE_KEY = "bertbench/failure"
 _LEFT_KEY = "bertbench/left"
-_DONE_KEY = "bertbench/done"
 _REPORTS_KEY = "bertbench/reports"
 _LAST_WORD_S = 3.0
+_LOOK_EVERY_S = 0.05
 READ_EVERY_S = 2.0
 """Seconds, at most, after which a rank checks again whether a cause was recorded."""
 _ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # where torch's elastic agent looks for the cause
@@ -62,36 +64,49 @@ class FailureReport:
         reported = self._ask(b"the store is gone", self._store.get, FAILURE_KEY).decode()
         return not reported or StoppedError.SIGN in reported
 
+    def account_for(self, error: BaseException) -> str:
+        """Return why the run stops, as far as this rank knows; rank 0 names the ranks that don't `leave`.
+
+        A killed rank can't report, and its peers may be stopped before they notice. So every living rank records that
+        it leaves, and rank 0 waits a few seconds for all of them.
+        """
+        if lost_contact(error):
+            cause = "lost contact with another rank"
+        else:
+            cause = uncaught(error) or str(error) or type(error).__name__
+        cause = f"rank {self._ranks.rank}: {cause}"
+        if not lost_contact(error) and not isinstance(error, StoppedError):
+            self.claim(cause)
+        elif self._ranks.rank == 0 and (silent := self._silent_ranks()):
+            return f"{cause}; no report from {ranks_text(silent, self._ranks.size)}"
+        return self.reported() or cause
+
     def leave(self) -> None:
-        """Record that this rank ends, so that it isn't counted as lost."""
+        """Record that this rank ends and no longer needs the store, so that it isn't counted as lost."""
         self._ask(None, self._store.set, f"{_LEFT_KEY}/{self._ranks.rank}", "")
 
-    def done(self) -> None:
-        """Record that this rank no longer needs the store."""
-        self._ask(None, self._store.set, f"{_DONE_KEY}/{self._ranks.rank}", "")
+    def let_others_read(self, lost: int = 0) -> None:
+        """Leave; on rank 0, which may hold the store, wait a few seconds until all but the lost ranks have left."""
+        self.leave()
+        end = time.monotonic() + READ_EVERY_S + _LAST_WORD_S
+        while self._ranks.rank == 0 and len(self._staying()) > lost and time.monotonic() < end:
+            time.sleep(_LOOK_EVERY_S)
 
-    def silent_ranks(self) -> list[int]:
+    def _silent_ranks(self) -> list[int]:
         """Return the ranks that don't `leave` within a few seconds; none as soon as a rank has recorded its failure."""
         end = time.monotonic() + _LAST_WORD_S
-        while silent := self._without(_LEFT_KEY):
+        while silent := self._staying():
             if not self.only_stopped():
                 return []
             if time.monotonic() > end:
                 break
-            time.sleep(0.05)
+            time.sleep(_LOOK_EVERY_S)
         return silent
 
-    def let_others_read(self, lost: int = 0) -> None:
-        """On rank 0, which may hold the store, wait a few seconds until all but the lost ranks are done with it."""
-        self.leave()
-        self.done()
-        end = time.monotonic() + READ_EVERY_S + _LAST_WORD_S
-        while self._ranks.rank == 0 and len(self._without(_DONE_KEY)) > lost and time.monotonic() < end:
-            time.sleep(0.05)
-
-    def _without(self, key: str) -> list[int]:
-        """Return the ranks that haven't set this key, as far as the store knows."""
-        return self._ask([], absent, self._store, key, self._ranks.size)
+    def _staying(self) -> list[int]:
+        """Return the other ranks that haven't left, as far as the store knows."""
+        staying: list[int] = self._ask([], absent, self._store, _LEFT_KEY, self._ranks.size)
+        return [rank for rank in staying if rank != self._ranks.rank]
 
     def _ask(self, gone: Answer, ask: Callable[..., Answer], *arguments: Any) -> Answer:
         """Return the store's answer, or `gone` if the process that held the store is gone."""

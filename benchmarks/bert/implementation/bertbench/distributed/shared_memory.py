@@ -25,12 +25,6 @@ _LARGEST_GROUP = 4  # each rank reads every slot, so the time grows with their n
 _KEY = "bertbench/shared memory"
 _BYTE = b"\1"
 _MEET = timedelta(seconds=20)
-_waiting = ""
-
-
-def waiting() -> str:
-    """Return the sum in which this process waits, with its number; empty if it waits in none."""
-    return _waiting
 
 
 class SharedMemory:
@@ -100,13 +94,10 @@ class SharedMemory:
 
     def _meet(self) -> None:
         """Wait until every rank is here."""
-        global _waiting  # noqa: PLW0603 - the watchdog's thread reads it when this one waits forever
-        _waiting = f"sum {self._count} of shared_memory"
         for peer, connection in self._connections.items():
             _call(peer, partial(connection.send, _BYTE))
         for peer, connection in self._connections.items():
             _call(peer, partial(connection.recv, 1))
-        _waiting = ""
 
 
 def _call(peer: int, function: Callable[[], int | bytes]) -> None:
@@ -114,7 +105,7 @@ def _call(peer: int, function: Callable[[], int | bytes]) -> None:
         if function():
             return
     except TimeoutError as error:
-        raise RuntimeError(f"Timed out: rank {peer} didn't come to {_waiting}") from error
+        raise RuntimeError(f"Timed out: rank {peer} didn't come to a sum") from error
     except OSError:
         pass
     raise RuntimeError(f"Connection closed by peer: rank {peer} has gone")

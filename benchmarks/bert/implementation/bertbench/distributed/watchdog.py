@@ -258,14 +258,13 @@ class Watchdog:
         self._end(f"{where}, while {beats[0]}: {cause}{self._seen(ranks)}", lost=len(ranks))
 
     def _seen(self, ranks: list[int]) -> str:
-        """Return where the first of the ranks was last seen, this rank's collective, and the folder of the evidence."""
+        """Return where the first of the ranks was last seen, where this rank waits, and the folder of the evidence."""
         line = _Heartbeat.read(self._beats[ranks[0]]).line
-        collective = evidence.collective()
         text = ""
         if line:
             text += f"; last seen in {line}"
-        if collective and self._ranks.rank not in ranks:
-            text += f"; rank {self._ranks.rank} waits in {collective}"
+        if self._ranks.rank not in ranks and (waiting := evidence.waiting_in()):
+            text += f"; rank {self._ranks.rank} waits in {waiting}"
         if self._evidence:
             text += f"; the stacks of living ranks are in {self._evidence}"
         return text

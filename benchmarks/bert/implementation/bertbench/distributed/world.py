@@ -14,8 +14,6 @@ import torch
 from torch import Tensor, distributed
 from torch.distributed.distributed_c10d import PrefixStore
 
-from bertbench.common.errors import StoppedError
-from bertbench.common.system_faults import uncaught
 from bertbench.distributed import gloo
 from bertbench.distributed.cores import (
     bind_threads,
@@ -27,9 +25,9 @@ from bertbench.distributed.cores import (
 from bertbench.distributed.device import take_device
 from bertbench.distributed.device_steps import DeviceSteps
 from bertbench.distributed.failure import FailureReport
-from bertbench.distributed.network_errors import lost_contact, naming_network_variables, network_variables
+from bertbench.distributed.network_errors import naming_network_variables, network_variables
 from bertbench.distributed.ranks import Ranks, launched_ranks
-from bertbench.distributed.rendezvous import meet, meet_on_loopback, on_one_machine, ranks_text
+from bertbench.distributed.rendezvous import meet, meet_on_loopback, on_one_machine
 from bertbench.distributed.shared_memory import SharedMemory
 from bertbench.distributed.watchdog import Limits, Watchdog
 
@@ -106,24 +104,6 @@ class World:
         """Wait until every rank is here."""
         # without the GPU's number, NCCL takes `rank % GPUs`: another rank's GPU if a node has more GPUs than ranks
         distributed.barrier(device_ids=[self.device.index] if self.device.type == "cuda" else None)
-
-    def account_for_failure(self, error: BaseException) -> str:
-        """Return why the run stops, as far as this rank knows; rank 0 names the ranks that recorded nothing.
-
-        A killed rank can't report, and its peers may be stopped before they notice. So every living rank records that
-        it leaves, and rank 0 waits a few seconds for all of them.
-        """
-        outside = lost_contact(error) or isinstance(error, StoppedError)
-        if lost_contact(error):
-            cause = "lost contact with another rank"
-        else:
-            cause = uncaught(error) or str(error) or type(error).__name__
-        if not outside:
-            self.failure.claim(f"rank {self.rank}: {cause}")
-        self.failure.leave()
-        if silent := self.failure.silent_ranks() if self.leads and outside else []:
-            return f"rank {self.rank}: {cause}; no report from {ranks_text(silent, self.size)}"
-        return self.failure.reported() or f"rank {self.rank}: {cause}"
 
 
 @contextmanager

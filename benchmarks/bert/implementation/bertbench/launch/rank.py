@@ -52,7 +52,7 @@ def as_rank(system: System, ranks: Ranks) -> Iterator[World]:
         if cause:
             report_to_launcher(cause)
         if world:
-            world.failure.done()
+            world.failure.leave()
         gone = f"rank {ranks.rank}: stops because another rank is gone ({str(error).splitlines()[0]})"
         end_process(None if cause else gone, RunError.exit_code)
 
@@ -74,6 +74,6 @@ def _leave(world: World | None, message: str, code: int) -> NoReturn:
         message = world.failure.reported() or message
         world.failure.let_others_read()
     else:
-        world.failure.done()
+        world.failure.leave()
     report_to_launcher(message)
     end_process(message if first else None, code)

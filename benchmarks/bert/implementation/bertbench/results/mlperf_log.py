@@ -217,7 +217,7 @@ class Clock:
             except BaseException as error:  # including Ctrl+C: end the log, then raise the error again
                 self.world.failure.begin()
                 ending[INTERRUPTED] = True  # first: a signal may end the next line
-                run.aborted(self.world.account_for_failure(error))
+                run.aborted(self.world.failure.account_for(error))
                 raise
             finally:
                 stop()
