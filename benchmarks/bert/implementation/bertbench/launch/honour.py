@@ -294,12 +294,14 @@ class _Honouring:
 
     def _name_those_left(self, system: System) -> None:
         """Name the hyper-parameters that the system decides although others are exported, with their values."""
+        if not self.among(HYPER_PARAMETERS):  # a system for fine-tuning, which is refused later, may have no values
+            return
         left = [
             _with_value(name, row, system)
             for name, row in HYPER_PARAMETERS.items()
             if name not in self.exported and row.stands_for not in self.set_by_arguments
         ]
-        if left and self.among(HYPER_PARAMETERS):
+        if left:
             self.variables.lines.append(f"not exported, so as {system.name} has: {', '.join(left)}")
 
 
