@@ -87,9 +87,14 @@ def train_here(system: str, settings: Iterable[str], seed: int, log: Path, to_ta
     """Do a whole run on this machine by `bertbench train`. Raises RunError if it fails."""
     command = train_command(system, settings, seed, log)
     done = subprocess.run(command, capture_output=True, text=True, check=False, preexec_fn=dying_with_us())
-    if done.returncode not in (0, 3):
-        raise RunError(f"{log}: the run failed, seed {seed}, with code {done.returncode}: {last_line(done.stderr)}")
+    check_ended(log, seed, done.returncode, done.stderr)
     return read_timed_run(log, to_target)
+
+
+def check_ended(log: Path, seed: int, code: int, said: str) -> None:
+    """Raise RunError unless a run ended at its target or, with code 3, at its limit."""
+    if code not in (0, 3):
+        raise RunError(f"{log}: the run failed, seed {seed}, with code {code}: {last_line(said)}")
 
 
 def steps_here(system: str, settings: Iterable[str], seed: int, log: Path) -> list[dict[str, Any]]:

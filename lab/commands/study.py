@@ -7,7 +7,6 @@ import argparse
 import importlib.util
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -18,10 +17,9 @@ from bertbench.common.progress import Progress
 from bertbench.loading.inputs import open_data
 from lab.bench.harness import table_lines
 from lab.journal import Record
-from lab.study.definition import STUDIES, Configuration, Definition, Values, read_definition
+from lab.study.definition import STUDIES, Configuration, Definition, Prune, Values, read_definition
 from lab.study.engine import Study, TrialOutcome
 from lab.study.language_run import read_setting, run_setting
-from lab.study.search import Prune
 from lab.study.system_run import overrides, read_system, run_on_system
 
 _COMPARISONS = {
@@ -87,7 +85,12 @@ def run(arguments: argparse.Namespace) -> int:
         f"trials: {folder / 'trials.jsonl'}",
     ]
     if definition.system and definition.tuning:
-        lines += [f"drawn: {_drawn(study, folder)}", *map(_tuned_line, record["tuned"])]
+        lines.append(f"drawn: {_drawn(study, folder)}")
+        lines += [
+            f"{name}: {' '.join(f'--set {word}' for word in overrides(values))}"
+            for name, values in study.values.items()
+            if values
+        ]
     emit(arguments.json, shown, "\n".join(lines))
     return 0
 
@@ -102,12 +105,6 @@ def _for_system(definition: Definition, arguments: argparse.Namespace) -> Defini
             "a study whose definition names a system"
         )
     return definition.model_copy(update={"system": arguments.system})
-
-
-def _tuned_line(tuned: dict[str, Any]) -> str:
-    """Return the values that a configuration was tuned to, as words of --set."""
-    values = {name: value for name, value in tuned.items() if name not in ("arm", "at_edge", "narrowed")}
-    return f"{tuned['arm']}: {' '.join(f'--set {word}' for word in overrides(values))}"
 
 
 def _drawn(study: Study, folder: Path) -> Path:
@@ -163,7 +160,7 @@ def check_configurations(definition: Definition) -> None:
 
 
 def _run_trial(
-    definition: Definition, configuration: Configuration, values: Values, seed: int, most: float, prune: Prune
+    definition: Definition, configuration: Configuration, values: Values, seed: int, most: float, prune: Prune | None
 ) -> TrialOutcome:
     settings = configuration.settings | values
     if definition.system is None:

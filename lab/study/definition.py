@@ -6,7 +6,7 @@ within that range.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -22,6 +22,8 @@ STUDIES = Path(__file__).parents[1] / "studies"
 """Our definitions, a JSON file each."""
 Values = dict[str, float]
 """What tuning chose for a configuration, by setting."""
+Prune = Callable[[float, float], bool]
+"""Takes the samples and the accuracy of an evaluation, and returns whether tuning ends the run there."""
 
 
 class Range(Section):

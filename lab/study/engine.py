@@ -16,7 +16,7 @@ from bertbench.common.intervals import holm, of_geometric_mean, of_mean
 from bertbench.common.progress import Progress
 from bertbench.common.seeding import derive
 from lab.journal import Journal, Record
-from lab.study.definition import Configuration, Definition, Values
+from lab.study.definition import Configuration, Definition, Prune, Values
 from lab.study.intervals import (
     RATIOS,
     SAMPLES,
@@ -28,7 +28,6 @@ from lab.study.intervals import (
     samples_by_seed,
     verdict,
 )
-from lab.study.search import Prune, Search, never
 
 TUNING_SEED = 1000
 """The first seed of runs for tuning; the seeds of comparisons start at 1."""
@@ -54,9 +53,9 @@ class TrialOutcome:
     """The samples and the accuracy of each evaluation, where the search may prune the run by them."""
 
 
-RunTrial = Callable[[Configuration, Values, int, float, Prune], TrialOutcome]
-"""Runs a configuration with values and a seed, until the target, the end of the run, a number of samples, or the
-evaluation after which `Prune` ends it."""
+RunTrial = Callable[[Configuration, Values, int, float, Prune | None], TrialOutcome]
+"""Runs a configuration with values and a seed, until the target, the end of the run, a number of samples, or, in
+tuning, the evaluation at which it is pruned."""
 
 
 class Study:
@@ -69,8 +68,8 @@ class Study:
         self.journal = Journal(folder, definition)
         self.values: dict[str, Values] = {}
         """The values that tuning chose, by configuration."""
-        self.searches: dict[str, Search] = {}
-        """The searches that chose them."""
+        self.narrowed: dict[str, dict[str, Any]] = {}
+        """How their searches narrowed the ranges, by configuration (search.py)."""
         self._run_trial = run_trial
         self._progress = progress
         self._by_name = {configuration.name: configuration for configuration in self.configurations}
@@ -122,7 +121,7 @@ class Study:
                     "arm": tuned.name,
                     **self.values[tuned.name],
                     "at_edge": self._at_edge(tuned),
-                    "narrowed": self.searches[tuned.name].narrowed(),
+                    "narrowed": self.narrowed[tuned.name],
                 }
                 for tuned in self.configurations
                 if tuned.space
@@ -149,6 +148,8 @@ class Study:
         tuning = self.definition.tuning
         if tuning is None or not configuration.space:
             return {}
+        from lab.study.search import Search  # noqa: PLC0415 - Optuna is an optional extra
+
         best = math.inf
 
         def score(values: Values, prune: Prune) -> float | None:
@@ -168,8 +169,9 @@ class Study:
             return mean
 
         search = Search(configuration.space, tuning.trials, derive(1, str(configuration.cell)) % 2**31)
-        self.searches[configuration.name] = search
-        return search.best(score)
+        values = search.best(score)
+        self.narrowed[configuration.name] = search.narrowed()
+        return values
 
     def _at_edge(self, configuration: Configuration) -> list[str]:
         """Return the settings whose value is at the edge of its range: a wider range may contain better values."""
@@ -244,7 +246,7 @@ class Study:
         values: Values,
         seed: int,
         most: float = math.inf,
-        prune: Prune = never,
+        prune: Prune | None = None,
     ) -> Record:
         def run() -> dict[str, Any]:
             outcome = self._run_trial(configuration, values, seed, most, prune)

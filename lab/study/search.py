@@ -5,30 +5,22 @@ the median of the earlier trials after as many samples.
 """
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from lab.study.definition import Range, Values
+import optuna
+from optuna.distributions import BaseDistribution, FloatDistribution
+from optuna.trial import TrialState
 
-if TYPE_CHECKING:
-    import optuna
+from lab.study.definition import Prune, Range, Values
 
-Prune = Callable[[float, float], bool]
-"""Takes the samples and the accuracy of an evaluation, and returns whether the run must end."""
 Score = Callable[[Values, Prune], float | None]
 """Returns the samples that values take, the fewer the better; None if they were pruned."""
-
-
-def never(samples: float, accuracy: float) -> bool:
-    """Prune no run."""
-    return False
 
 
 class Search:
     """One configuration's search. Searches with the same seed try the same random values."""
 
     def __init__(self, ranges: Mapping[str, Range], trials: int, sampler_seed: int) -> None:
-        import optuna  # noqa: PLC0415 - an optional extra
-
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._ranges = ranges
         self._trials = trials
@@ -41,11 +33,8 @@ class Search:
 
         If scores come from a journal, a resumed search continues exactly like an uninterrupted one.
         """
-        import optuna  # noqa: PLC0415 - an optional extra
-
-        distributions: dict[str, optuna.distributions.BaseDistribution] = {
-            name: optuna.distributions.FloatDistribution(bounds.low, bounds.high, log=True)
-            for name, bounds in self._ranges.items()
+        distributions: dict[str, BaseDistribution] = {
+            name: FloatDistribution(bounds.low, bounds.high, log=True) for name, bounds in self._ranges.items()
         }
         for number in range(self._trials):
             # a new sampler for every trial, so that its values depend only on the trial's number
@@ -53,26 +42,25 @@ class Search:
                 n_startup_trials=self._random, seed=self._sampler_seed + number
             )
             trial = self._study.ask(distributions)
-            found = score(self._values(trial.params), _pruner(trial))
-            state = optuna.trial.TrialState.PRUNED if found is None else optuna.trial.TrialState.COMPLETE
-            self._study.tell(trial, found, state)
+            samples = score(self._values(trial.params), _pruner(trial))
+            state = TrialState.PRUNED if samples is None else TrialState.COMPLETE
+            self._study.tell(trial, samples, state)
         return self._values(self._study.best_params)
 
     def narrowed(self) -> dict[str, Any]:
         """Return which trials were pruned and after how many samples, and the values that TPE went on to propose."""
-        import optuna  # noqa: PLC0415 - an optional extra
-
-        proposed = [self._values(trial.params) for trial in self._study.trials[self._random :]]
+        of_tpe = [self._values(trial.params) for trial in self._study.trials[self._random :]]
+        proposed = {}
+        for name in self._ranges:
+            tried = [values[name] for values in of_tpe]
+            proposed[name] = [min(tried), max(tried)]
         return {
             "random_trials": self._random,
-            "proposed": {
-                name: [min(values[name] for values in proposed), max(values[name] for values in proposed)]
-                for name in self._ranges
-            },
+            "proposed": proposed,
             "pruned": [
                 {"trial": trial.number + 1, "samples": trial.last_step}
                 for trial in self._study.trials
-                if trial.state == optuna.trial.TrialState.PRUNED
+                if trial.state == TrialState.PRUNED
             ],
         }
 
@@ -80,7 +68,7 @@ class Search:
         return {name: self._ranges[name].value(number) for name, number in drawn.items()}
 
 
-def _pruner(trial: "optuna.Trial") -> Prune:
+def _pruner(trial: optuna.Trial) -> Prune:
     """Return the function that reports a trial's evaluations, each once, although the journal repeats them."""
     answers: dict[float, bool] = {}
 

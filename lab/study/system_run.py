@@ -18,19 +18,18 @@ from bertbench.results.files import ResultFiles
 from bertbench.run_files.log_spans import evaluation_s
 from compliance.read.log import read_events
 from compliance.read.run import RunFacts
-from lab.bench.whole_run import last_line, train_command
+from lab.bench.whole_run import check_ended, train_command, train_here
+from lab.study.definition import Prune
 from lab.study.engine import TrialOutcome
-from lab.study.search import Prune, never
 
 _LOOK_S = 0.2  # an evaluation of the demo takes about as long
-_ENDED = (0, 3)  # at the target, or at the end of the schedule
 _FORMATS = {"precision.compute": "precision", "precision.residual": "residual"}
 """The settings of number formats, and their names in a run's arithmetic file."""
 
 
 def overrides(settings: Mapping[str, Any]) -> list[str]:
     """Return settings as the values of --set."""
-    return [f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in settings.items()]
+    return [f"{name}={json.dumps(value)}" for name, value in settings.items()]
 
 
 def read_system(system: str, settings: Mapping[str, Any]) -> System:
@@ -39,7 +38,7 @@ def read_system(system: str, settings: Mapping[str, Any]) -> System:
 
 
 def run_on_system(
-    system: str, settings: Mapping[str, Any], seed: int, most_samples: float = math.inf, prune: Prune = never
+    system: str, settings: Mapping[str, Any], seed: int, most_samples: float = math.inf, prune: Prune | None = None
 ) -> TrialOutcome:
     """Train until the target, the end of the schedule, `most_samples`, or the evaluation after which `prune` ends it.
 
@@ -49,7 +48,10 @@ def run_on_system(
         settings = {**settings, "evaluation.max_samples": math.ceil(most_samples)}
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "run_0.txt"
-        _train(train_command(system, overrides(settings), seed, log), log, prune)
+        if prune is None:
+            train_here(system, overrides(settings), seed, log)
+        else:
+            _train_watched(system, overrides(settings), seed, log, prune)
         files = ResultFiles(log)
         arithmetic = json.loads(files.arithmetic.read_text(encoding="utf-8"))
         steps = [json.loads(line) for line in files.metrics.read_text(encoding="utf-8").splitlines()]
@@ -67,8 +69,9 @@ def run_on_system(
     )
 
 
-def _train(command: list[str], log: Path, prune: Prune) -> None:
+def _train_watched(system: str, words: list[str], seed: int, log: Path, prune: Prune) -> None:
     """Run until it ends, or until `prune` says so of an evaluation. Raises RunError if it fails."""
+    command = train_command(system, words, seed, log)
     with (
         tempfile.TemporaryFile() as errors,
         subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, preexec_fn=dying_with_us()) as process,
@@ -80,8 +83,8 @@ def _train(command: list[str], log: Path, prune: Prune) -> None:
         code = process.wait()
         errors.seek(0)
         said = errors.read().decode(errors="replace")
-    if not pruned and code not in _ENDED:
-        raise RunError(f"`{' '.join(command[1:])}` failed with code {code}: {last_line(said)}")
+    if not pruned:
+        check_ended(log, seed, code, said)
 
 
 def _watched(process: "subprocess.Popen[bytes]", log: Path, prune: Prune) -> bool:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from bertbench.common.errors import RunError
-from lab.study.definition import Range, Values
-from lab.study.search import Prune, Search
+from lab.study.definition import Prune, Range, Values
+from lab.study.search import Search
 from lab.study.system_run import check_formats, run_on_system
 from tests.conftest import Answer, Printed
 
