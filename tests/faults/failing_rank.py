@@ -1,4 +1,4 @@
-"""A run of two ranks of which rank 1 fails at a moment: `python -m tests.faults.failing_rank MOMENT SYSTEM`.
+"""Start two ranks; rank 1 fails before, in or after meeting: `python -m tests.faults.failing_rank MOMENT SYSTEM`.
 
 The first process is the launcher. It starts two ranks with the same words, and its exit code is theirs.
 """
@@ -35,7 +35,7 @@ def launch(moment: str, system: System) -> int:
 
 
 def be_rank(moment: str, system: System) -> None:
-    """Meet as a rank, of which rank 1 fails; rank 0 waits for it."""
+    """Meet the other rank. Rank 1 fails at the given moment, while rank 0 waits for it."""
     ranks = launched_ranks(os.environ)
     assert ranks is not None
     if ranks.rank == 1 and moment == BEFORE:

@@ -26,8 +26,10 @@ from typing import NoReturn
 
 from bertbench.common.errors import StoppedError
 
-_ELASTIC_AGENT = "TORCHELASTIC_RUN_ID"  # torch's agent sets it for the ranks that it starts
-_ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # where the agent looks for a rank's cause: in its launcher's temporary folder
+AGENT = "TORCHELASTIC_RUN_ID"
+"""Variable that torch's elastic agent, in torchrun or in `bertbench launch`, sets for the ranks that it starts."""
+ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
+"""Variable with the file in which the agent looks for a rank's cause, in its launcher's temporary folder."""
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 _C_LIBRARY = ctypes.CDLL(None)  # loaded here, because a child must not load anything between fork and exec
@@ -72,7 +74,7 @@ def begin() -> None:
     Such a signal kills all descendants and raises KeyboardInterrupt with the signal's number. A rank that torch's agent
     started gets its signals from its launcher, and dies with it.
     """
-    if _ELASTIC_AGENT in os.environ:
+    if AGENT in os.environ:
         die_with_parent(_launcher())
     else:
         for number in obeyed(_ENDING):
@@ -81,7 +83,7 @@ def begin() -> None:
 
 def _launcher() -> int:
     """Return the process that started this rank: torchrun, or the launcher whose number its temporary folder has."""
-    ours = re.search(_folder_prefix(r"(\d+)"), os.environ.get(_ERROR_FILE, ""))
+    ours = re.search(_folder_prefix(r"(\d+)"), os.environ.get(ERROR_FILE, ""))
     return int(ours[1]) if ours else os.getppid()
 
 
@@ -130,7 +132,7 @@ def on_first_node() -> bool:
 
 def on_first_rank() -> bool:
     """Return whether this is the first of the ranks that torchrun started on this node, or no such rank."""
-    return _ELASTIC_AGENT not in os.environ or os.environ.get("LOCAL_RANK", "0") == "0"
+    return AGENT not in os.environ or os.environ.get("LOCAL_RANK", "0") == "0"
 
 
 def report_signal(interrupt: KeyboardInterrupt) -> int:

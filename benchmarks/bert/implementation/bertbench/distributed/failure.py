@@ -15,6 +15,7 @@ from typing import Any, NoReturn, TypeVar
 
 from torch.distributed.distributed_c10d import Store
 
+from bertbench.common.children import ERROR_FILE
 from bertbench.common.errors import StoppedError
 from bertbench.common.system_faults import uncaught
 from bertbench.distributed.network_errors import lost_contact
@@ -29,7 +30,6 @@ _LAST_WORD_S = 3.0
 _LOOK_EVERY_S = 0.05
 READ_EVERY_S = 2.0
 """Seconds, at most, after which a rank checks again whether a cause was recorded."""
-_ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # where torch's elastic agent looks for the cause
 
 
 class FailureReport:
@@ -70,12 +70,12 @@ class FailureReport:
         A killed rank can't report, and its peers may be stopped before they notice. So every living rank records that
         it leaves, and rank 0 waits a few seconds for all of them.
         """
-        if lost_contact(error):
+        lost = lost_contact(error)
+        cause = uncaught(error) or str(error) or type(error).__name__
+        if lost:
             cause = "lost contact with another rank"
-        else:
-            cause = uncaught(error) or str(error) or type(error).__name__
         cause = f"rank {self._ranks.rank}: {cause}"
-        if not lost_contact(error) and not isinstance(error, StoppedError):
+        if not lost and not isinstance(error, StoppedError):
             self.claim(cause)
         elif self._ranks.rank == 0 and (silent := self._silent_ranks()):
             return f"{cause}; no report from {ranks_text(silent, self._ranks.size)}"
@@ -130,7 +130,7 @@ def recorded_cause(store: Store) -> str | None:
 
 def report_to_launcher(cause: str) -> None:
     """Write the cause for torch's elastic agent, if it started this process; only the first cause is kept."""
-    if path := os.environ.get(_ERROR_FILE):
+    if path := os.environ.get(ERROR_FILE):
         # on a full disk, the exit code must suffice
         with suppress(OSError), Path(path).open("x", encoding="utf-8") as file:
             json.dump({"message": cause, "timestamp": int(time.time())}, file)

@@ -14,8 +14,6 @@ from typing import NamedTuple
 
 from bertbench.common.errors import ConfigError, RunError
 
-AGENT = "TORCHELASTIC_RUN_ID"
-"""Variable that torch's elastic agent, in torchrun or in `bertbench launch`, sets for the ranks that it starts."""
 _TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 _NODE = ("PET_NNODES", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT")
 

@@ -16,9 +16,10 @@ from typing import NamedTuple
 from torch.distributed import HashStore, TCPStore
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
+from bertbench.common.children import AGENT
 from bertbench.common.errors import ConfigError, RunError
 from bertbench.distributed.loopback import loopback_address, loopback_store
-from bertbench.distributed.ranks import AGENT, Ranks
+from bertbench.distributed.ranks import Ranks
 
 _ROLL_CALL_KEY = "bertbench/roll call"  # empty when all ranks have come, else why the run can't start
 _CAME_KEY = "bertbench/came"

@@ -74,8 +74,8 @@ class _Honouring:
         self.place = "local" if "on" not in arguments else arguments.on
         self.in_a_job = arguments.passed.job is not None
         """Whether run.sub calls this: then sbatch has set the job's time limit, and run.sub starts the image."""
-        named = self.among(SYSTEM)
-        self.submission = SubmissionName.of(named[0]) if named else None
+        system_names = self.among(SYSTEM)
+        self.submission = SubmissionName.of(system_names[0]) if system_names else None
         """What the configuration's name says, if the user exported one."""
         self.packed = counts_packed_rows(self.submission, self.exported.get("EXTRA_PARAMS"), self.problems)
         self.asked_runs = 1
@@ -118,9 +118,9 @@ class _Honouring:
             raise ConfigError("\n".join(self.problems))
 
     def _system(self) -> None:
-        named = self.among(SYSTEM)
-        if len({exported.value for exported in named}) > 1:
-            texts = " and ".join(map(str, named))
+        system_names = self.among(SYSTEM)
+        if len({exported.value for exported in system_names}) > 1:
+            texts = " and ".join(map(str, system_names))
             raise ConfigError(f"{texts} name different systems: unset one of them")
         if self.submission is None:
             return
