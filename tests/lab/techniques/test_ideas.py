@@ -8,11 +8,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from torch.nn.utils import parameters_to_vector
 
+from bertbench.common.errors import ConfigError
 from bertbench.config import System
 from bertbench.distributed.world import World
+from bertbench.loading.inputs import open_data
+from bertbench.training.build import make_sampler
 from bertbench.training.technique import EVERY_STEP, Technique
 from tests.conftest import Tiny
 from tests.docs.listing import REPOSITORY
@@ -35,7 +39,7 @@ def examples() -> dict[str, str]:
 def made(file: str, name: str, **options: Any) -> Technique:
     """Return the technique of a class in a file of the page."""
     names: dict[str, Any] = {"__name__": file.removesuffix(".py")}
-    exec(compile(examples()[file], str(PAGE), "exec"), names)
+    exec(compile(examples()[file], f"<{file} of {PAGE.name}>", "exec"), names)
     technique: Technique = names[name](**options)
     return technique
 
@@ -51,6 +55,23 @@ def trained(world: World, system: System) -> list[tuple[list[float], list[float]
             answers.append((losses, weights, trainer.describe_step().bytes_per_step))
             assert trainer.describe_step().technique == technique.name
     return answers
+
+
+def test_the_pages_assignment_takes_turns_and_every_rank_trains_its_samples(tiny: Tiny) -> None:
+    turns = made("turns.py", "Turns")
+    turns.check(tiny())
+    with pytest.raises(ConfigError, match=r"data\.balance packed doesn't go with a technique that assigns samples"):
+        turns.check(tiny("data.balance=packed"))
+    assert turns.assign is not None
+    assert turns.assign(np.array([[5, 9, 7, 7, 1]]), 2).tolist() == [[1, 0, 1, 0, 0]]  # 9 7 7 5 1
+    system = tiny()
+    planner = make_sampler(system, open_data(system)[0], 11, turns).planner
+    assigned = planner.plan(0).assigned
+    lengths = planner.lengths(assigned).tolist()
+    by_length = sorted(lengths, reverse=True)
+    assert [lengths[:6], lengths[6:]] != [by_length[:6], by_length[6:]]
+    assert sorted(lengths[:6], reverse=True) == by_length[::2]
+    assert sorted(lengths[6:], reverse=True) == by_length[1::2]
 
 
 def test_the_pages_techniques_train_and_all_ranks_agree(tiny: Tiny) -> None:
@@ -74,6 +95,7 @@ def test_the_pages_commands_name_its_classes_and_their_options(tmp_path: Path, m
     assert [read_technique(technique).record() for technique in words] == [
         {"name": "signs", "strength": 0.5},
         {"name": "sgd", "momentum": 0.8},
+        {"name": "turns"},
     ]
 
 

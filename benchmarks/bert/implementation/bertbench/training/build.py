@@ -103,7 +103,7 @@ def build_run(
     startup.mark("caches")
     training, evaluation = open_data(system)
     startup.mark("data")
-    sampler = make_sampler(system, training, seed)
+    sampler = make_sampler(system, training, seed, options.technique)
     rank = system.layout.coordinate(world.rank).data
     warm_up_sizes: Iterable[Bin] = ()
     records_graphs = system.compute.compile == "graphs"
@@ -159,9 +159,12 @@ def _log_start(log: MlperfLog, system: System, world: World, seed: int, options:
         log_weights(log, (piece.tensorflow for piece in pieces(system.model.shape())))
 
 
-def make_sampler(system: System, training: Dataset, seed: int) -> Sampler:
-    """Return the sampler that chooses the samples of every data-parallel rank, by the system's `data.balance`."""
-    planner = make_planner(system, training.entries_N, derive(seed, "data"))
+def make_sampler(system: System, training: Dataset, seed: int, technique: Technique = EVERY_STEP) -> Sampler:
+    """Return the sampler that chooses the samples of every data-parallel rank, by the system's `data.balance`.
+
+    A technique can assign them to ranks in another way.
+    """
+    planner = make_planner(system, training.entries_N, derive(seed, "data"), technique.assign)
     if system.parallel.pipeline > 1:
         from bertbench.parallel.microbatches import TokenSampler  # noqa: PLC0415 - for split models only
 

@@ -1,4 +1,4 @@
-"""Let a study replace parts of a step: the sum of gradients, the learning rate, the optimizer, what follows an update.
+"""Let a study replace parts of training: who gets which samples, the sum of gradients, the optimizer and its rates.
 
 A technique is a class that overrides what it changes; its fields are its options. A run of the product has
 `EVERY_STEP`, which changes nothing: ranks sum their gradients in every step. Other techniques are in lab/techniques.
@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 from torch import nn
 
+from bertbench.balance.assignment import Assign
 from bertbench.common.errors import ConfigError
 from bertbench.common.json_object import JsonObject
 from bertbench.common.section import Section
 from bertbench.config import System
 from bertbench.config.optimizer import LearningRate
-from bertbench.config.rules import Rule, broken_rules
+from bertbench.config.rules import Rule, allow_only, broken_rules
 from bertbench.gradients.buckets import ModelWeights
 from bertbench.gradients.exchange import Exchange
 from bertbench.gradients.gradient_sum import GradientSum
@@ -24,6 +25,14 @@ from bertbench.optim.interface import Optimizer
 
 if TYPE_CHECKING:
     from bertbench.checkpoint.resumption import Resumption
+
+
+_PLANNED = allow_only(
+    {"data.balance": ("planned", "planned_local"), "data.equal_counts": (False,)},
+    where=lambda _: True,
+    because="doesn't go with a technique that assigns samples itself",
+    instead="leave out --technique",
+)
 
 
 class Technique(Section):
@@ -39,7 +48,8 @@ class Technique(Section):
 
     def check(self, system: System) -> None:
         """Raise ConfigError with every rule that the system breaks."""
-        problems = list(broken_rules(self.rules, system))
+        rules = self.rules if self.assign is None else (*self.rules, *_PLANNED)
+        problems = list(broken_rules(rules, system))
         if problems:
             raise ConfigError("\n".join(problems))
 
@@ -47,6 +57,14 @@ class Technique(Section):
     def report_steps(self) -> int:
         """Return the steps between the small sums of metrics and signals, each of which waits for all ranks."""
         return 1
+
+    @property
+    def assign(self) -> Assign | None:
+        """Return what assigns a step's samples to ranks; None for the assignment by cost of `data.balance`.
+
+        It is a pure function, because every rank calls it for itself.
+        """
+        return None
 
     def gradient_sum(self, exchange: Exchange) -> GradientSum | None:
         """Return what sums the gradients over the ranks; None for the sum of `communication.compression`.
