@@ -24,7 +24,7 @@ from tests.ranks import run_ranks
 from tests.training.steps import losses_of, whole_trainer
 
 PAGE = REPOSITORY / "docs" / "ideas.md"
-_EXAMPLE = re.compile(r"[Ss]ave (?:this|it) as `(\w+\.py)`:\n\n```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_EXAMPLE = re.compile(r"[Ss]ave\s+(?:this|it)\s+as\s+`(\w+\.py)`:\n\n```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _COMMAND = re.compile(r"^PYTHONPATH=\. bertbench lab train cpu_study --technique (.*)$", re.MULTILINE)
 
 
