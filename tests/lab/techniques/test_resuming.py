@@ -1,5 +1,6 @@
 """Runs by a technique resume from a snapshot to the last bit, or say that they can't."""
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +18,7 @@ from lab.techniques.powersgd import PowerSgd
 from lab.techniques.topk import TopK
 from tests.checkpoint.test_exact import DROPOUT, EVERY, TAKEN, both
 from tests.conftest import Tiny
-from tests.ranks import run_ranks
+from tests.ranks import run_command, run_ranks
 
 SMALL, BUCKETWISE = "communication.bucket_mb=0.01", "clip.mode=bucket"
 RUNS: dict[str, list[tuple[Technique, tuple[str, ...]]]] = {
@@ -43,6 +44,27 @@ def test_resuming_is_exact(tiny: Tiny, tmp_path: Path, name: str) -> None:
         for (losses, weights), (losses_on, weights_on) in pairs:
             assert losses_on == losses[TAKEN:]
             assert weights_on == weights
+
+
+def test_a_run_resumes_by_its_command_and_by_no_other(tiny_file: str, tmp_path: Path) -> None:
+    log = tmp_path / "result_0.txt"
+    metrics = log.with_suffix("") / "metrics.jsonl"
+    words = [tiny_file, "--seed", "5", "--set", "checkpoint.every_steps=2"]
+    technique = ["--technique", "local_sgd", "every_steps=3"]
+
+    def losses() -> list[float]:
+        return [json.loads(line)["loss"] for line in metrics.read_text().splitlines()]
+
+    whole = run_command(2, ["lab", "train", *words, "--result", str(log), *technique], tmp_path)
+    assert whole.returncode == 3, whole.stderr
+    at_once = losses()
+    resume = ["--resume", str(log.with_suffix("") / "snapshots" / f"step_{TAKEN}")]
+    refused = run_command(2, ["train", *words, *resume], tmp_path)
+    assert refused.returncode == 2
+    assert "began with --technique local_sgd every_steps=3, found --technique every_step; resume" in refused.stderr
+    resumed = run_command(2, ["lab", "train", *words, *resume, *technique], tmp_path)
+    assert resumed.returncode == 3, resumed.stderr
+    assert losses() == at_once
 
 
 def test_powersgd_says_that_its_runs_have_no_snapshots(tiny: Tiny) -> None:

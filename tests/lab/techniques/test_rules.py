@@ -2,12 +2,13 @@
 
 import pytest
 
+from bertbench.cli.main import main
 from bertbench.common.errors import ConfigError
 from bertbench.training.technique import EVERY_STEP
 from lab.techniques.delayed import Delayed
 from lab.techniques.read import TECHNIQUES, read_technique
 from lab.techniques.topk import TopK
-from tests.conftest import Printed, Tiny
+from tests.conftest import Captured, Printed, Tiny
 
 
 @pytest.mark.parametrize("name", TECHNIQUES)
@@ -79,3 +80,9 @@ def test_all_that_is_wrong_is_reported_together(tiny: Tiny) -> None:
 def test_a_closed_run_has_no_technique(printed: Printed) -> None:
     said = printed("lab", "train", "dgxa100_n1", "--technique", "int8", code=2)
     assert "hardware.division closed doesn't go with a technique of the laboratory; set it to open" in said
+
+
+def test_a_setting_without_set_is_a_mistake_that_names_it(capsys: Captured) -> None:
+    with pytest.raises(SystemExit):
+        main(["lab", "train", "cpu_demo", "--technique", "int8", "--clip.mode", "none"])
+    assert "did you mean --set clip.mode=VALUE?" in capsys.readouterr().err

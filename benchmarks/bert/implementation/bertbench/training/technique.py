@@ -86,7 +86,7 @@ class Technique(Section):
     def view(self, weights: ModelWeights, tensors: LogicalTensors, exchange: Exchange) -> EvaluationView | None:
         """Return what follows each update and an evaluation sees; None for the system's own.
 
-        `tensors` are the model's trained weights. Whoever changes them calls `refresh` of `weights`.
+        `tensors` are the model's trained weights. A view that changes them then calls `refresh` of `weights`.
         """
         del weights, tensors, exchange
         return None
