@@ -14,6 +14,7 @@ from bertbench.loading.loader import Loader, make_exchange
 from bertbench.results.files import ResultFiles
 from bertbench.results.metrics import Metrics
 from bertbench.training.build import make_trainer
+from bertbench.training.technique import EVERY_STEP, Technique
 from bertbench.training.trainer import Trainer
 from tests.training.steps import SEED, sampler_of
 
@@ -29,7 +30,13 @@ class Leg(NamedTuple, Generic[Seen]):
 
 
 def take_steps(
-    world: World, system: System, log: Path, steps: range, before: Path | None, see: Callable[[Trainer], Seen]
+    world: World,
+    system: System,
+    log: Path,
+    steps: range,
+    before: Path | None,
+    see: Callable[[Trainer], Seen],
+    technique: Technique = EVERY_STEP,
 ) -> tuple[Trainer, list[float], Seen]:
     """Take steps, after those of snapshot `before`; the trainer, the loss of each step, and what was seen before them.
 
@@ -40,7 +47,7 @@ def take_steps(
         files.folder.mkdir(parents=True, exist_ok=True)
         files.log.touch()
     sampler = sampler_of(system)
-    trainer = make_trainer(system, world, SEED, sampler)
+    trainer = make_trainer(system, world, SEED, sampler, technique=technique)
     configuration = system.model_dump(mode="json", by_alias=True)
     snapshots = Snapshots(system, configuration, world, SEED, files if world.leads else None)
     if before:

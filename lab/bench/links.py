@@ -6,7 +6,7 @@ metrics as in any run. Times are from run_start to run_stop.
 
 import argparse
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,23 +17,25 @@ from bertbench.common.progress import Progress
 from bertbench.config import System, load_system
 from bertbench.distributed.world import World
 from bertbench.loading.inputs import open_data
+from bertbench.training.technique import Technique
 from lab.bench import delay_line
 from lab.bench.harness import BenchResult, command, option, table_lines
 from lab.bench.network import limit_bandwidth, network_obstacle, on_two_hosts
 from lab.bench.whole_run import ALIKE, read_timed_run, steps_only, train_quietly
+from lab.techniques.read import read_technique
 
 RANKS = 2
 EVERY_STEP = "every_step"
-WAYS: dict[str, tuple[str, ...]] = {
-    EVERY_STEP: (),
-    "int8": ("communication.compression=int8",),
-    "topk": ("communication.compression=topk",),
-    "delayed": ("sync.method=delayed",),
-    "local_sgd": ("sync.method=local_sgd",),
+METHODS: tuple[tuple[str, ...], ...] = (
+    (EVERY_STEP,),
+    ("int8",),
+    ("topk",),
+    ("delayed",),
+    ("local_sgd",),
     # with 0.7 and 0.9, as in long runs, it misses the study's target, which it should reach in about ten outer steps
-    "diloco": ("sync.method=diloco", "sync.outer_learning_rate=0.8", "sync.outer_momentum=0.2"),
-}
-"""For each method, the settings that override the system's."""
+    ("diloco", "outer_learning_rate=0.8", "outer_momentum=0.2"),
+)
+"""The compared techniques, each its name and options."""
 _COLUMNS = {
     "Mbit/s": "{0[0].mbit:g}", "latency ms": "{0[0].latency_ms:g}", "method": "{0[0].way}",
     "samples/s": "{0[0].samples_per_s:,.0f}", "samples to target": "{0[1]:,}", "seconds to target": "{0[2]:,.1f}",
@@ -65,17 +67,21 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> BenchResult | 
     if reason := network_obstacle() or (delay_line.missing_device() if any(latencies_ms) else None):
         progress.message(f"skipped: {reason}")
         return None
-    systems = {way: _system(arguments, way) for way in WAYS}
+    techniques = [read_technique(words) for words in METHODS]
+    system = _system(arguments)
+    for technique in techniques:
+        technique.check(system)
     rows: list[LinkRow] = []
     to_target = arguments.steps is None
     for latency_ms in latencies_ms:
-        rows += on_two_hosts(_on_rank, systems, arguments.seed, to_target, mbits, latency_ms, latency_ms=latency_ms)
+        work = system, techniques, arguments.seed, to_target, mbits, latency_ms
+        rows += on_two_hosts(_on_rank, *work, latency_ms=latency_ms)
     return BenchResult(rows, links_table(rows))
 
 
-def _system(arguments: argparse.Namespace, way: str) -> System:
-    """Return the system of a method. Raises ConfigError or DataError if it can't train on two ranks."""
-    settings = (*ALIKE, *WAYS[way], *arguments.overrides)
+def _system(arguments: argparse.Namespace) -> System:
+    """Return the system of all methods. Raises ConfigError or DataError if it can't train on two ranks."""
+    settings = (*ALIKE, *arguments.overrides)
     system = load_system(arguments.system, settings)
     if arguments.steps is not None:
         system = load_system(arguments.system, (*settings, *steps_only(arguments.steps, system.global_batch_size)))
@@ -89,16 +95,23 @@ def _system(arguments: argparse.Namespace, way: str) -> System:
 
 
 def _on_rank(
-    world: World, systems: Mapping[str, System], seed: int, to_target: bool, mbits: Sequence[float], latency_ms: float
+    world: World,
+    system: System,
+    techniques: Sequence[Technique],
+    seed: int,
+    to_target: bool,
+    mbits: Sequence[float],
+    latency_ms: float,
 ) -> list[LinkRow]:
     rows = []
     progress = Progress(enabled=world.leads)
     folder = Path(temporary_folder())
     for mbit in mbits:
         limit_bandwidth(mbit)
-        for way, system in systems.items():
+        for technique in techniques:
+            way = technique.name
             log = folder / f"{way}_{mbit:g}.txt"
-            train_quietly(world, system, seed, log)
+            train_quietly(world, system, seed, log, technique)
             if not world.leads:
                 continue
             run = read_timed_run(log, to_target)

@@ -14,6 +14,8 @@ from bertbench.distributed.world import World
 from bertbench.results.files import ResultFiles
 from bertbench.results.run_progress import RunProgress
 from bertbench.run_files.log_spans import evaluation_s
+from bertbench.training.build import TrainOptions
+from bertbench.training.technique import Technique
 from bertbench.training.train import train
 from compliance.read.log import read_events
 from compliance.read.run import RunFacts
@@ -109,12 +111,13 @@ def last_line(text: str) -> str:
     return text.strip().rpartition("\n")[2] or "it printed nothing"
 
 
-def train_quietly(world: World, system: System, seed: int, log: Path) -> None:
+def train_quietly(world: World, system: System, seed: int, log: Path, technique: Technique) -> None:
     """Do a whole run without showing progress; rank 0 writes the log and its folder. Collective."""
     files = ResultFiles(log) if world.leads else None
     if files is not None:
-        files.describe(system, seed)
-    train(system, world, seed, files, RunProgress(system, enabled=False))
+        files.describe(system, seed, configuration=technique.configuration(system))
+    progress = RunProgress(system, enabled=False)
+    train(system, world, seed, files, progress, TrainOptions(technique=technique))
 
 
 def read_timed_run(log: Path, to_target: bool) -> Trained:

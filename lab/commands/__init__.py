@@ -18,13 +18,14 @@ _BENCHES = {
     "pipeline": "compare pipeline schedules at equal work",
     "squad": "fine-tune on questions in several layouts, and compare speed, scores and goodput",
 }
+_TRAIN = "train a system by a technique that the product lacks, such as int8 gradients or local SGD"
 _STUDIES = {
     "study": "compare configurations by samples to the target, over many seeds",
     "paper": "check the paper's claims one by one",
 }
 
 
-def _command(name: str, text: str, module: str) -> Command:
+def _command(name: str, text: str, module: str, takes_variables: bool = False) -> Command:
     """Return a command, whose module defines `add_arguments` and `run`."""
 
     def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,10 +35,11 @@ def _command(name: str, text: str, module: str) -> Command:
         code: int = importlib.import_module(module).run(arguments)
         return code
 
-    return Command(f"lab {name}", text, add_arguments, run)
+    return Command(f"lab {name}", text, add_arguments, run, takes_variables)
 
 
 COMMANDS = (
+    _command("train", _TRAIN, "lab.commands.train", takes_variables=True),
     *(_command(name, text, f"lab.bench.{name.replace('-', '_')}") for name, text in _BENCHES.items()),
     *(_command(name, text, f"lab.commands.{name}") for name, text in _STUDIES.items()),
 )

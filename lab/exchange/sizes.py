@@ -1,7 +1,7 @@
 """Compute how small a gradient becomes by top-k with coded positions, by a threshold, and by int8 with coded values.
 
 Only sizes are computed; nothing is sent. The gradient consists of normal numbers, as in the task of `lab exchange`.
-bertbench itself sends top-k with 32-bit positions, and int8 without coding (docs/links.md).
+The techniques topk and int8 send 32-bit positions, and values without coding (docs/links.md).
 """
 
 import math
@@ -14,7 +14,7 @@ VALUE_BITS = 32
 _PLACE_BITS = 32
 _LARGEST = 127
 _BLOCK = 512
-"""Elements that share a scale, as in the product's int8."""
+"""Elements that share a scale, as in the technique int8."""
 
 
 @dataclass(frozen=True)

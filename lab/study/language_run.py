@@ -1,6 +1,6 @@
 """Run one trial with the made-up language (language.py), from its start to the target.
 
-Gradients are computed by virtual ranks in this process, or by real gloo ranks if they are compressed.
+Gradients are computed by virtual ranks in this process, or by real gloo ranks if a technique sums them.
 """
 
 import math
@@ -19,27 +19,31 @@ from bertbench.common.errors import ConfigError
 from bertbench.common.json_object import first_problem
 from bertbench.common.section import Count, Fraction, Section, Share
 from bertbench.common.seeding import derive
-from bertbench.config.optimizer import ClipMode, Communication, Compression, LearningRate, OptimizerSettings
+from bertbench.config.optimizer import ClipMode, LearningRate, OptimizerSettings
 from bertbench.config.sections import Evaluation, Model
 from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
 from bertbench.gradients.buckets import Buckets, bucket_table, ready_order
 from bertbench.gradients.clip import gradient_norm, make_clip
 from bertbench.gradients.exchange import Exchange
-from bertbench.gradients.gradient_sum import sum_class
+from bertbench.gradients.gradient_sum import ElementSum
 from bertbench.gradients.reducer import GradientReducer
 from bertbench.loading.batch import Batch
 from bertbench.loading.loader import LoadedPart
 from bertbench.model.bert import Bert
 from bertbench.optim.build_optimizer import build_optimizer
+from bertbench.training.technique import EVERY_STEP, Technique
 from bertbench.training.whole_trainer import tiny_backward
 from lab.study.engine import TrialOutcome
 from lab.study.language import Language
 from lab.study.virtual_ranks import ReducedGradients, VirtualRanks, add_gradients
+from lab.techniques.read import read_technique
 
 _EVALUATION_SEED = 0  # the same for every run, so that all runs are scored on the same samples
 _START_SEED = 500  # the seeds of comparisons start at 1, those of tuning at 1000
 _NEVER = 1e15  # samples
+_NOT_OF_SUMS = ("learning_rate", "optimizer", "view")
+"""The parts of a step that a technique may replace, but which a run with the language doesn't take from it."""
 
 Reduce = Callable[[Sequence[LoadedPart]], ReducedGradients]
 """Sets every parameter's `grad` to the sum of the gradients of all ranks' shares."""
@@ -95,9 +99,8 @@ class LanguageSetting(Section):
     bucket_mb: PositiveFloat | None = None
     exponent: NonNegativeFloat = 0.5
     """With B buckets, each rank clips each bucket to norm max_norm / (ranks B^exponent)."""
-    compression: Compression | None = None
-    """Compression of gradients, on real gloo ranks; by default none."""
-    topk_share: Share = 0.01
+    technique: str | None = None
+    """The technique that sums gradients, on real gloo ranks: a name and options, as in `lab train --technique`."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -113,6 +116,10 @@ class LanguageSetting(Section):
             raise ValueError(f"ranks {self.ranks} don't divide global_batch_size {batch}; change one")
         if self.optimizer.sharded or self.optimizer.ema_decay:
             raise ValueError("found optimizer.sharded or optimizer.ema_decay; leave out both")
+        if self.technique is not None:
+            kind = type(read_technique(self.technique.split()))
+            if any(getattr(kind, part) is not getattr(Technique, part) for part in _NOT_OF_SUMS):
+                raise ValueError(f"technique {kind.name} changes more than a sum of gradients; choose another")
         return self
 
     def language(self) -> Language:
@@ -146,7 +153,7 @@ def run_setting(setting: LanguageSetting, seed: int, most_samples: float = math.
 
     Raises ConfigError if `bucket_mb` doesn't result in `buckets` buckets.
     """
-    if setting.compression is not None:
+    if setting.technique is not None:
         outcome: TrialOutcome = on_ranks(setting.ranks, run_on_ranks, setting, seed, most_samples)
         return outcome
     model = initial_language_model(setting, seed)
@@ -168,12 +175,13 @@ def run_on_ranks(world: World, setting: LanguageSetting, seed: int, most_samples
 
 
 def real_ranks(world: World, setting: LanguageSetting, model: Bert) -> Reduce:
-    """Return the function that clips, compresses and sums the gradients of real ranks."""
+    """Return the function that clips the gradients of real ranks, and sums them by the technique."""
     order = ready_order(model, lambda: tiny_backward(lambda batch: model(*batch.inputs), model.shape))
     buckets = Buckets(bucket_table(order, setting.bucket_mb))
     clip = make_clip(setting.mode, setting.max_norm, world.size, len(buckets.all))
-    options = Communication(compression=setting.compression or "none", topk_share=setting.topk_share)
-    gradient_sum = sum_class(options.compression)(options, Exchange())
+    technique = read_technique((setting.technique or EVERY_STEP.name).split())
+    exchange = Exchange()
+    gradient_sum = technique.gradient_sum(exchange) or ElementSum(exchange)
     reducer = GradientReducer(buckets, clip, gradient_sum, partial(gradient_norm, list(model.parameters())))
 
     def reduce(shares: Sequence[LoadedPart]) -> ReducedGradients:

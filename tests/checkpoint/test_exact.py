@@ -1,5 +1,6 @@
 """Resuming from a snapshot equals never having stopped, to the last bit, on real gloo processes."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.model.logical_tensors import local
 from bertbench.results.files import ResultFiles
+from bertbench.training.technique import EVERY_STEP, Technique
 from bertbench.training.trainer import Trainer
 from tests.conftest import Tiny
 from tests.ranks import run_ranks
@@ -24,18 +26,23 @@ Ended = tuple[list[float], list[float]]
 """Losses by step, and all weights: training's, and those that evaluations read."""
 
 
-def both(world: World, systems: list[System], folder: Path) -> list[tuple[Ended, Ended]]:
+def both(
+    world: World, systems: list[System], folder: Path, techniques: Sequence[Technique] = ()
+) -> list[tuple[Ended, Ended]]:
     """For each system, take all steps, with a snapshot on the way, and the last steps again, resumed from it."""
     answers = []
     for number, system in enumerate(systems):
         log = folder / f"result_{number}.txt"
-        answers.append((trained(world, system, log), trained(world, system, log, goes_on=True)))
+        technique = techniques[number] if techniques else EVERY_STEP
+        all_steps = trained(world, system, log, technique=technique)
+        answers.append((all_steps, trained(world, system, log, goes_on=True, technique=technique)))
     return answers
 
 
-def trained(world: World, system: System, log: Path, goes_on: bool = False) -> Ended:
+def trained(world: World, system: System, log: Path, goes_on: bool = False, technique: Technique = EVERY_STEP) -> Ended:
     before = step_folder(ResultFiles(log).snapshots, TAKEN) if goes_on else None
-    trainer, losses, _ = take_steps(world, system, log, range(TAKEN if goes_on else 0, STEPS), before, held)
+    steps = range(TAKEN if goes_on else 0, STEPS)
+    trainer, losses, _ = take_steps(world, system, log, steps, before, held, technique)
     weights = held(trainer)
     with trainer.evaluating():
         weights += held(trainer)
@@ -47,7 +54,7 @@ def held(trainer: Trainer) -> list[float]:
     return parameters_to_vector([local(parameter) for parameter in trainer.model.parameters()]).tolist()
 
 
-AVERAGED, DELAYED, SMALL = "optimizer.ema_decay=0.9", "sync.method=delayed", "communication.bucket_mb=0.01"
+AVERAGED = "optimizer.ema_decay=0.9"
 FP16 = ("communication.compression=fp16", "precision.initial_loss_scale=1e30")  # steps overflow
 # 10 samples of a step are short, of 62: they begin again in step 7
 QUOTAS = ("data.balance=stratified_presort", "data.strata_edges=[28,29]", "data.strata_quotas=[5,1]")
@@ -70,20 +77,9 @@ SYSTEMS: dict[str, list[tuple[str, ...]]] = {
         (AVERAGED, "optimizer.sharded=true"),
         ("optimizer.name=muon", "optimizer.sharded=true"),
     ],
-    "the errors of compression": [(SMALL, f"communication.compression={name}") for name in ("int8", "topk")],
-    "ranks that train alone": [  # step 4 lies between outer steps: the ranks' weights differ
-        ("sync.method=local_sgd", "sync.every_steps=3"),
-        ("sync.method=diloco", "sync.every_steps=3"),
-        ("sync.method=diloco", "sync.every_steps=2", "optimizer.name=lamb"),
-    ],
     "ranks that share tokens": [
         ("model.feed_forward_size=22", "parallel.tensor=2", "parallel.sequence=true", "model.attention_dropout=0.1",
          "data.gradient_accumulation_steps=2"),
-    ],
-    "gradients under way": [
-        (DELAYED, "clip.mode=bucket", "sync.delay_steps=1"),
-        (DELAYED, "clip.mode=bucket", "sync.delay_steps=3", SMALL, "communication.compression=bf16"),
-        (DELAYED, "clip.mode=bucket", "sync.delay_steps=6"),  # at step 4 no update was taken yet
     ],
 }  # fmt: skip
 

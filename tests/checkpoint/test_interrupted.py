@@ -124,12 +124,6 @@ def test_a_run_without_a_complete_snapshot_resumes_from_its_run_start(interrupte
         find_resumption("auto", None, files.log.parent)
 
 
-def test_if_ranks_train_separately_the_same_number_must_resume(interrupted: Resumption, tiny: Tiny) -> None:
-    with pytest.raises(ConfigError, match=r"began on 2 ranks, found 3; sync.method diloco .* resume with 2 ranks"):
-        interrupted.check(tiny("sync.method=diloco", "launch.ranks_per_node=3"), None, allow_config_change=True)
-    interrupted.check(tiny("sync.method=diloco"), None, allow_config_change=True)
-
-
 def test_files_are_cut_back_to_the_snapshot_and_none_is_missed(interrupted: Resumption) -> None:
     files, meta = interrupted.files, interrupted.meta
     before, resumed = files.log.read_text(), mlperf_line("resumed", step=4)
@@ -173,8 +167,3 @@ def test_ranks_that_would_see_other_samples_are_refused_before_anything_is_writt
     assert main(["train", tiny_file, *words]) == 2
     assert "began on 2 ranks and now has 1" in capsys.readouterr().err
     assert files.log.read_bytes() == before
-
-
-def test_a_snapshot_of_a_state_that_can_t_be_stored_is_refused(tiny: Tiny) -> None:
-    with pytest.raises(ConfigError, match=r"checkpoint\.every_steps: a snapshot doesn't hold the errors"):
-        tiny("checkpoint.every_steps=2", "communication.compression=powersgd")

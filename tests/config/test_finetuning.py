@@ -92,7 +92,6 @@ REFUSED = {
     "optimizer.name muon needs whole models": (*STAGES, "optimizer.name=muon"),
     "communication.compression bf16 needs whole models": (*STAGES, "communication.compression=bf16"),
     "optimizer.sharded true needs whole models": ("parallel.tensor=2", "optimizer.sharded=true"),
-    "sync.method local_sgd needs whole models": (*STAGES, "sync.method=local_sgd"),
     "precision.compute fp16 needs whole models": (*STAGES, "precision.compute=fp16"),
     "a pipeline accumulates over its microbatches; leave it out, and set parallel.microbatches":
         (*STAGES, "data.gradient_accumulation_steps=2"),
@@ -100,8 +99,6 @@ REFUSED = {
     "doesn't divide model.layers 2; choose sizes whose product divides them":
         ("launch.ranks_per_node=4", "parallel.pipeline=4", "parallel.microbatches=4"),
     "parallel.tensor 2 doesn't divide model.feed_forward_size 23": ("parallel.tensor=2",),
-    "optimizer.sharded true": ("optimizer.sharded=true", "sync.method=diloco"),
-    "finetune squad reads sync.every_steps only with sync.method local_sgd or diloco": ("sync.every_steps=3",),
     "reads precision.initial_loss_scale only with gradients in fp16": ("precision.initial_loss_scale=2",),
     "finetune squad reads clip.max_norm only with clip.mode after, before or bucket":
         ("clip.mode=none", "clip.max_norm=2"),

@@ -20,7 +20,6 @@ from tests.ranks import run_each
 Change = tuple[tuple[str, ...], str]
 """What the setting needs, and the change."""
 MUON = ("optimizer.name=muon",)
-LOCAL = ("sync.method=local_sgd", "sync.every_steps=2")
 BUCKETS = ("clip.mode=bucket", "clip.max_norm=0.1")
 PARTS = ("clip.mode=before", "clip.max_norm=0.1", "data.gradient_accumulation_steps=2")
 WARM = ("schedule.warmup_steps=2",)
@@ -53,14 +52,7 @@ CHANGES: tuple[Change, ...] = (
     ((), "optimizer.sharded=true"),
     ((), "communication.compression=fp16"),
     ((), "communication.compression=bf16"),
-    ((), "communication.compression=int8"),
-    ((), "communication.compression=topk"),
-    ((), "communication.compression=powersgd"),
     ((), "communication.bucket_mb=0.01"),
-    ((), "sync.method=delayed"),
-    ((), "sync.method=local_sgd"),
-    (LOCAL, "sync.every_steps=3"),
-    (LOCAL, "sync.method=diloco"),
     ((), "precision.compute=bf16"),
     ((), "precision.compute=fp16"),
     (FP16, "precision.initial_loss_scale=2.0"),

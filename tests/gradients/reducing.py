@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from bertbench.common.scalars import Scalar
-from bertbench.config.optimizer import ClipMode, Communication
+from bertbench.config.optimizer import ClipMode, Compression
 from bertbench.gradients.buckets import Buckets, bucket_table
 from bertbench.gradients.clip import gradient_norm, make_clip
 from bertbench.gradients.exchange import choose_exchange
-from bertbench.gradients.gradient_sum import GradientSum, sum_class
+from bertbench.gradients.gradient_sum import ELEMENT_SUMS, GradientSum
 from bertbench.gradients.reducer import GradientReducer, PartwiseReducer
 
 BUCKET_MB = 60 / 2**20  # 60 bytes: a bucket a layer of the small model
@@ -36,18 +36,18 @@ def reducer_of(
     *,
     mode: ClipMode = "none",
     max_norm: float = 1.0,
-    options: Communication = Communication(),  # noqa: B008 - immutable
+    compression: Compression = "none",
     scale: Scalar = 1.0,
     way: GradientSum | None = None,
     in_place: bool = False,
     clip_parts: int = 1,
 ) -> GradientReducer:
-    """Return a reducer by torch's collectives; `way` replaces the sum that the options describe. Collective."""
+    """Return a reducer by torch's collectives; `way` replaces the sum of the compression. Collective."""
     parameters = list(model.parameters())
     buckets = Buckets(bucket_table(parameters[::-1], bucket_mb))
     clip = make_clip(mode, max_norm, ranks * clip_parts, len(buckets.all), scale)
     exchange = choose_exchange(sharded=False, shared=None)
-    way = way or sum_class(options.compression)(options, exchange)
+    way = way or ELEMENT_SUMS[compression](exchange)
     norm = partial(gradient_norm, parameters)
     if clip_parts > 1:
         return PartwiseReducer(buckets, clip, way, norm, scale)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bertbench.config.optimizer import ClipMode, Communication
+from bertbench.config.optimizer import ClipMode, Compression
 from bertbench.distributed.world import World
 from bertbench.gradients.clip import gradient_norm
 from tests.gradients.reducing import BUCKET_MB, loss_of, reducer_of, small_model
@@ -15,15 +15,18 @@ from tests.ranks import run_ranks
 from tests.watching import noting
 
 PARTS = 3  # of gradient accumulation
+COMPRESSIONS: tuple[Compression, ...] = ("none", "bf16", "fp16")
 
 
 def reduced(
-    world: World, mode: ClipMode, max_norm: float, scale: float | None, options: Communication
+    world: World, mode: ClipMode, max_norm: float, scale: float | None, compression: Compression
 ) -> tuple[list[float], tuple[int, ...], float | None]:
     """The flat gradient, last layer first, of the second of two steps."""
     model = small_model()
     factor = torch.tensor(1.0 if scale is None else scale)
-    reducer = reducer_of(model, world.size, BUCKET_MB, mode=mode, max_norm=max_norm, options=options, scale=factor)
+    reducer = reducer_of(
+        model, world.size, BUCKET_MB, mode=mode, max_norm=max_norm, compression=compression, scale=factor
+    )
     for _ in range(2):
         reducer.drop()
         for part in range(PARTS):
@@ -76,10 +79,7 @@ def test_every_mode_follows_its_definition(ranks: int) -> None:
 
 def all_modes(world: World, modes: list[ClipMode]) -> list[Any]:
     """Each mode, with and without a loss scale."""
-    return [
-        tuple(reduced(world, mode, 3.5 * world.size, scale, Communication()) for scale in (None, 1024.0))
-        for mode in modes
-    ]
+    return [tuple(reduced(world, mode, 3.5 * world.size, scale, "none") for scale in (None, 1024.0)) for mode in modes]
 
 
 def test_a_value_that_is_not_finite_on_one_rank_survives_every_clip_on_all_ranks() -> None:
@@ -113,9 +113,11 @@ def test_clipping_into_half_the_bytes_needs_no_extra_pass() -> None:
 def operations_of_a_step(world: World) -> list[list[str]]:
     """Operations of a backward pass and its reduction, in fp32, bf16 and fp16."""
     seen = list[list[str]]()
-    for options in (Communication(), Communication(compression="bf16"), Communication(compression="fp16")):
+    for compression in COMPRESSIONS:
         model = small_model()
-        reducer = reducer_of(model, world.size, BUCKET_MB, mode="bucket", options=options, scale=torch.tensor(8.0))
+        reducer = reducer_of(
+            model, world.size, BUCKET_MB, mode="bucket", compression=compression, scale=torch.tensor(8.0)
+        )
         loss = loss_of(model, world.rank, 0)
         seen.append([])
         with noting(seen[-1]):

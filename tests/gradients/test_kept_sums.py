@@ -3,14 +3,11 @@
 import torch
 from torch import Tensor, nn
 
-from bertbench.config.optimizer import Communication
 from bertbench.distributed.world import World
 from bertbench.gradients.buckets import Buckets
 from bertbench.gradients.exchange import Exchange
-from bertbench.gradients.gradient_sum import HalfSum, KeptHalfSum
+from bertbench.gradients.gradient_sum import Bf16Sum, KeptBf16Sum
 from tests.ranks import run_ranks
-
-BF16 = Communication(compression="bf16")
 
 
 def test_a_kept_sum_is_the_restored_one() -> None:
@@ -24,11 +21,12 @@ def both_sums(world: World) -> tuple[list[float], list[float], list[float], list
     """Sums written back, sums kept, a rank's own gradients, and those after kept sums."""
     gradients = [torch.randn(shape, generator=torch.Generator().manual_seed(world.rank)) for shape in ((5, 7), (3,))]
     parameters, buckets = filled(gradients)
-    add_up(buckets, HalfSum(BF16, Exchange()))
+    add_up(buckets, Bf16Sum(Exchange()))
     restored = flat([gradient_of(parameter) for parameter in parameters])
     parameters, buckets = filled(gradients)
-    gradient_sum = KeptHalfSum(BF16, Exchange(), buckets)
+    gradient_sum = KeptBf16Sum(Exchange(), buckets)
     add_up(buckets, gradient_sum)
+    assert gradient_sum.summed is not None
     kept = flat([gradient_sum.summed[parameter].float() for parameter in parameters])
     return restored, kept, flat(gradients), flat([gradient_of(parameter) for parameter in parameters])
 
@@ -40,7 +38,7 @@ def filled(gradients: list[Tensor]) -> tuple[list[nn.Parameter], Buckets]:
     return parameters, Buckets([[parameter] for parameter in parameters])
 
 
-def add_up(buckets: Buckets, gradient_sum: HalfSum) -> None:
+def add_up(buckets: Buckets, gradient_sum: Bf16Sum) -> None:
     for bucket in buckets.all:
         bucket.take_in()
         gradient_sum.begin(bucket, torch.tensor(0.3))

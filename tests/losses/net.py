@@ -152,12 +152,14 @@ class Net:
         """Train in this setting; return the loss of each step over all ranks."""
         if name in FINE_TUNING:
             return self._finetuning_losses(FINE_TUNING[name])
-        return self._pretraining_losses(PRETRAINING[name])
+        return self.pretraining_losses(PRETRAINING[name])
 
-    def _pretraining_losses(self, settings: tuple[str, ...]) -> list[float]:
+    def pretraining_losses(self, settings: tuple[str, ...], technique: tuple[str, ...] = ()) -> list[float]:
+        """Pre-train with these settings, by a technique if its words are given; return the loss of each step."""
         log = Path(tempfile.mkdtemp(dir=self.folder)) / "result_0.txt"
         options = [word for setting in (*COMMON, *settings) for word in ("--set", setting)]
-        self._bertbench("train", self.system, "--seed", 5, "--result", log, *options, ends_with=(0, 3))
+        command = ("lab", "train", self.system, "--technique", *technique) if technique else ("train", self.system)
+        self._bertbench(*command, "--seed", 5, "--result", log, *options, ends_with=(0, 3))
         return _losses_in(log.with_suffix("") / "metrics.jsonl")
 
     def _finetuning_losses(self, settings: tuple[str, ...]) -> list[float]:

@@ -22,7 +22,7 @@ def test_an_average_weighs_steps_by_powers_of_the_decay() -> None:
     average = AverageView(ModelWeights(), LogicalTensors([weight], {}), 0.5)
     for step, value in enumerate((1.0, 2.0, 4.0), start=1):
         weight.data.fill_(value)
-        average.add_weights(step)
+        average.after_update(step)
     # weights 1/4, 1/2, 1 of their sum 7/4: (0.25 + 1 + 4) / 1.75; the 9 from before the first step doesn't count
     with average.evaluating():
         assert weight.item() == pytest.approx(3.0)

@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import Tensor, distributed, nn
 
-from bertbench.config.optimizer import Communication, Compression
+from bertbench.config.optimizer import Compression
 from bertbench.distributed.sliced_tensor import rectangles
 from bertbench.distributed.world import World
 from bertbench.gradients.buckets import Buckets, bucket_table, owned, ready_order, slice_length, starts_of
 from bertbench.gradients.clip import GradientClip
 from bertbench.gradients.exchange import Exchange, ReduceScatter, Wait
-from bertbench.gradients.gradient_sum import sum_class
+from bertbench.gradients.gradient_sum import ELEMENT_SUMS
 from bertbench.gradients.reducer import GradientReducer
 from bertbench.gradients.slices import LogicalSlices, SlicedWeights, norms_over_slices, sliced_norm
 from bertbench.model.bert import Bert
@@ -118,7 +118,7 @@ class LambPath(NamedTuple):
 
 
 def lamb_path(model: Bert, buckets: Buckets, exchange: Exchange, compression: Compression = "none") -> LambPath:
-    gradient_sum = sum_class(compression)(Communication(compression=compression), exchange)
+    gradient_sum = ELEMENT_SUMS[compression](exchange)
     slices = [buckets.my_slice(bucket.gradients) for bucket in buckets.all]
     optimizer, _ = build_optimizer(model, lamb(), buckets)
     return LambPath(

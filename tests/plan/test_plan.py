@@ -1,6 +1,5 @@
 """`bertbench plan`: its figures for a rank, against a real rank."""
 
-import math
 import shlex
 from pathlib import Path
 from types import SimpleNamespace
@@ -52,24 +51,12 @@ def test_a_rank_keeps_the_rounded_gradients_that_it_sends(tiny: Tiny) -> None:
     assert rounded.optimizer_bytes - whole.optimizer_bytes == 2 * whole.parameters
 
 
-@pytest.mark.parametrize("compression", ["powersgd", "bf16", "int8", "topk"])
-def test_any_way_that_gradients_travel_has_a_dry_run(tiny: Tiny, compression: str) -> None:
+@pytest.mark.parametrize(("compression", "element_bytes"), [("none", 4), ("bf16", 2), ("fp16", 2)])
+def test_every_format_of_gradients_has_a_dry_run(tiny: Tiny, compression: str, element_bytes: int) -> None:
     system = tiny("hardware.number_of_nodes=3", f"communication.compression={compression}")
     counted = count_rank(system, 5)
     assert sum(counted.bucket_elements) == counted.parameters
-
-
-@pytest.mark.parametrize(
-    ("settings", "copies", "share"),
-    [(("sync.method=diloco",), 2, 1 / 32), (("sync.method=local_sgd", "sync.every_steps=5"), 1, 1 / 5),
-     (("sync.method=delayed", "sync.delay_steps=3"), 4, 1)],
-)  # fmt: skip
-def test_state_and_traffic_outside_of_steps_are_counted(
-    tiny: Tiny, settings: tuple[str, ...], copies: int, share: float
-) -> None:
-    plain, other = (count_rank(tiny(*words), 0) for words in ((), settings))
-    assert other.optimizer_bytes - plain.optimizer_bytes == 4 * copies * plain.parameters
-    assert other.bytes_per_step == math.ceil(4 * plain.parameters * share)
+    assert counted.bytes_per_step == element_bytes * counted.parameters
 
 
 @pytest.mark.parametrize(

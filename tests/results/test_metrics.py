@@ -1,12 +1,15 @@
 """metrics.jsonl, as steps are recorded."""
 
 import json
+import math
 import time
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import torch
 
+from bertbench.common.errors import RunError
 from bertbench.common.phases import BACKWARD, FORWARD
 from bertbench.distributed.world import World
 from bertbench.loading.loader import LoadedStep
@@ -51,9 +54,22 @@ def step_ms_of_phases(world: World, path: Path) -> list[float]:
     return timed
 
 
-def record(metrics: Metrics, step: int) -> None:
+def test_a_gradient_that_is_not_finite_on_one_rank_ends_all_ranks(tmp_path: Path) -> None:
+    expected = "the loss of step 1 is 2.0, but its gradient is not finite; lower optimizer.learning_rate or lengthen"
+    for said in run_ranks(2, fault_of_a_broken_norm, tmp_path / "metrics.jsonl"):
+        assert said.startswith(expected)
+
+
+def fault_of_a_broken_norm(world: World, path: Path) -> str:
+    """Return what this rank says of a step whose norm is infinite on rank 1 alone, as if ranks trained separately."""
+    with Metrics(path if world.leads else None, world) as metrics, pytest.raises(RunError) as caught:
+        record(metrics, 1, norm=math.inf if world.rank else 1.0)
+    return str(caught.value)
+
+
+def record(metrics: Metrics, step: int, norm: float = 1.0) -> None:
     one = torch.ones(())
-    metrics.record(step, 12 * step, StepReport(one, one, 0.1, one, None), 1.0, LoadedStep([], 1.0))
+    metrics.record(step, 12 * step, StepReport(one, torch.tensor(norm), 0.1, one, None), 1.0, LoadedStep([], 1.0))
 
 
 def lines(path: Path) -> int:

@@ -10,7 +10,14 @@ def test_a_run_says_in_words_how_it_computes_and_what_it_sends() -> None:
         "optimizer: torch's fused Adam",
         "gradients: clipped after the all-reduce, 3.0 MiB in 2 buckets through collectives",
     ]
-    assert replace(plain, sync="diloco", compression="int8").text().endswith("through collectives, diloco, int8")
+    assert replace(plain, technique="diloco", compression="bf16").text().endswith("through collectives, diloco, bf16")
+
+
+def test_a_run_says_where_clipping_before_the_sum_is_clipping_after_it() -> None:
+    before = StepDescription("before", "none", (5, 6), 1, "bf16", "Adam")
+    assert "gradients: clipped before the all-reduce, 0.0 MiB" in before.text()
+    alone = replace(before, clips_the_sum=True)
+    assert "clipped before the all-reduce, which is after it for a single rank's gradient, 0.0 MiB" in alone.text()
 
 
 def test_a_run_states_the_norm_to_which_it_clips_a_bucket_or_a_part() -> None:

@@ -15,6 +15,7 @@ from bertbench.loading.inputs import open_data
 from bertbench.loading.loader import LoadedStep, Loader, make_exchange
 from bertbench.loading.sampler import Sampler
 from bertbench.training.build import make_sampler
+from bertbench.training.technique import EVERY_STEP, Technique
 from bertbench.training.trainer import Trainer
 from bertbench.training.whole_trainer import WholeTrainer
 
@@ -39,9 +40,11 @@ def loaded(world: World, system: System, steps: int, seed: int = SEED, fill: Fil
 
 
 @contextmanager
-def whole_trainer(system: System, world: World, seed: int = SEED) -> Iterator[WholeTrainer]:
+def whole_trainer(
+    system: System, world: World, seed: int = SEED, technique: Technique = EVERY_STEP
+) -> Iterator[WholeTrainer]:
     """A trainer of the whole model, closed after the body."""
-    trainer = WholeTrainer(system, world, seed)
+    trainer = WholeTrainer(system, world, seed, technique=technique)
     yield trainer
     trainer.close()
 
@@ -65,12 +68,13 @@ class Trained(NamedTuple):
     buckets: tuple[int, ...]
 
 
-def trained(world: World, steps: int, *systems: System, seed: int = SEED) -> list[Trained]:
-    """Take the first steps of each system."""
+def trained(world: World, steps: int, *systems: System | tuple[System, Technique], seed: int = SEED) -> list[Trained]:
+    """Take the first steps of each system, or of a system by a technique."""
     answers = []
-    for system in systems:
+    for entry in systems:
+        system, technique = entry if isinstance(entry, tuple) else (entry, EVERY_STEP)
         batches = enumerate(loaded(world, system, steps, seed))
-        with whole_trainer(system, world, seed) as trainer:
+        with whole_trainer(system, world, seed, technique) as trainer:
             reports = [trainer.step(number, step.parts) for number, step in batches]
             answers.append(
                 Trained(

@@ -14,7 +14,7 @@ from torch.nn.utils import parameters_to_vector
 from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.gradients.exchange import Wait
-from bertbench.gradients.gradient_sum import KeptHalfSum
+from bertbench.gradients.gradient_sum import KeptBf16Sum
 from bertbench.machine.choose_arithmetic import Arithmetic
 from bertbench.training.self_check import check_fast_paths
 from tests.conftest import Tiny
@@ -70,11 +70,11 @@ def checks(world: World, system: System) -> list[Arithmetic]:
     wanted = arithmetic(precision="bf16", impl="triton")
     with mock.patch.object(torch, "compile", lambda function, **_: function):
         sound = check_fast_paths(system, world, wanted)
-        with mock.patch.object(KeptHalfSum, "_restoring", own_gradient):
+        with mock.patch.object(KeptBf16Sum, "_restoring", own_gradient):
             return [sound, check_fast_paths(system, world, wanted)]
 
 
-def own_gradient(_: KeptHalfSum, wait: Wait, buffer: Tensor, half: Tensor) -> Wait:
+def own_gradient(_: KeptBf16Sum, wait: Wait, buffer: Tensor, half: Tensor) -> Wait:
     """Wait for the sum, and leave this rank's own gradient in its place."""
 
     def restore() -> None:

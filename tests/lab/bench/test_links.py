@@ -45,7 +45,7 @@ def seconds_over_the_link(world: World) -> list[float]:
 @pytest.mark.slow
 @needs_root
 def test_every_way_trains_over_the_link(tiny_file: str, answer: Answer) -> None:
-    rows = answer("lab", "links", "--system", tiny_file, "--mbit", 80, "--steps", 3, "--set", "sync.every_steps=2")
+    rows = answer("lab", "links", "--system", tiny_file, "--mbit", 80, "--steps", 3)
     assert [row["way"] for row in rows] == ["every_step", "int8", "topk", "delayed", "local_sgd", "diloco"]
     assert all((row["samples"], row["mbit"], row["reached"]) == (36, 80, False) for row in rows)
     assert all(row["samples_per_s"] > 1 for row in rows)

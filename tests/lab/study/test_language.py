@@ -69,8 +69,8 @@ def test_two_real_ranks_need_the_samples_of_virtual_ones_and_compressed_gradient
 
 def compressed(world: World) -> list[TrialOutcome]:
     ways = [
-        setting(compression=name, mode="after", ranks=2, max_norm=0.1, topk_share=0.2)
-        for name in ("none", "int8", "topk")
+        setting(technique=words, mode="after", ranks=2, max_norm=0.1)
+        for words in ("every_step", "int8", "topk share=0.2")
     ]
     return [run_on_ranks(world, way, 1, math.inf) for way in ways]
 

@@ -3,6 +3,7 @@
 Shapes: G groups (nodes, or the whole world as one), S samples and R ranks in each group.
 """
 
+from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
@@ -11,6 +12,9 @@ from bertbench.data.store.columns import Floats, Integers, offsets
 
 RowOrder = Literal["snake", "raster"]
 """The order in which a row of samples is assigned to the ranks: see `assign_by_length`."""
+
+Assign = Callable[[Integers, int], Integers]
+"""Takes the lengths of each group's samples, [G, S], and R; returns each sample's rank within its group, [G, S]."""
 
 # Rounds of the greedy assignment by cost. 16, 32 and 64 rounds balance equally well: the load efficiency is 0.9950 on
 # 1,024 ranks with 8 samples each. 32 rounds take 1 ms for 16,384 samples; a heap that assigns one sample at a time

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from bertbench.balance.assignment import RowOrder, assign_by_cost, assign_by_length
+from bertbench.balance.assignment import Assign, RowOrder, assign_by_cost, assign_by_length
 from bertbench.balance.cost import CostModel
 from bertbench.balance.order import RandomOrder, WindowedOrder, plan_nodes, plan_strata
 from bertbench.balance.strata import QuotaOrder, count_strata
@@ -76,8 +76,17 @@ class Planner:
     """Plans any step of a run for all ranks."""
 
     def __init__(
-        self, entries_N: Index, balance: Balance, global_batch_size: int, seed: int, nodes: int, ranks_per_node: int
+        self,
+        entries_N: Index,
+        balance: Balance,
+        global_batch_size: int,
+        seed: int,
+        nodes: int,
+        ranks_per_node: int,
+        assign: Assign | None = None,
     ) -> None:
+        """Plan by `balance`; `assign` replaces the assignment by cost of methods `planned` and `planned_local`."""
+        self._assign = assign
         self._entries_N = entries_N
         self.balance = balance
         self._nodes = nodes
@@ -167,6 +176,8 @@ class Planner:
         lengths_GS = lengths_of(self._entries_N[ids_S]).reshape(self.groups, -1)
         if balance.method in EXCHANGING:
             rank_GS = assign_by_length(lengths_GS, ranks, balance.row_order)
+        elif self._assign is not None:
+            rank_GS = self._assign(lengths_GS, ranks)
         else:
             rank_GS = assign_by_cost(lengths_GS, ranks, balance.cost.of_length, balance.equal_counts)
         rank_S = (rank_GS + ranks * np.arange(self.groups)[:, None]).ravel()

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 RESUMED = "resumed"
 """Key of the log's event for a resumption; its value counts resumptions."""
 # Settings that may differ without --allow-config-change: names, how ranks are started, and how they divide the model.
-# Whether the number of ranks may differ depends on data.balance (balance/plan.py).
-_FREE = ("name", "description", "source", "checkpoint", "parallel")
+# Whether the number of ranks may differ depends on data.balance (balance/plan.py). No system file states a technique,
+# which training/technique.py compares.
+_FREE = ("name", "description", "source", "checkpoint", "parallel", "technique")
 _FREE_LAUNCH = (
     "ranks_per_node", "port", "clear_caches", "timeout_s", "stall_timeout_s", "progress_timeout_s", "bind_cores",
     "walltime_minutes", "max_restarts",
@@ -67,11 +68,6 @@ class Resumption:
         """Raise ConfigError if seed or configuration changed."""
         if seed not in (None, self.meta.seed):
             raise ConfigError(f"--seed {seed}: the resumed run has seed {self.meta.seed}; omit --seed")
-        if system.state_by_rank and self.meta.ranks != system.world_size:
-            raise ConfigError(
-                f"{self.path}: began on {self.meta.ranks} ranks, found {system.world_size}; "
-                f"{system.state_by_rank} keeps state on each rank: resume with {self.meta.ranks} ranks"
-            )
         by_setting = self._changes_by_setting(system)
         changes = list(by_setting.values())
         held = [change for setting, change in by_setting.items() if setting in _HELD]

@@ -42,9 +42,15 @@ class Snapshots:
     """The snapshots of one run; every rank has an instance and calls the same methods after the same steps."""
 
     def __init__(
-        self, system: System, configuration: JsonObject, world: World, seed: int, files: ResultFiles | None
+        self,
+        system: System,
+        configuration: JsonObject,
+        world: World,
+        seed: int,
+        files: ResultFiles | None,
+        possible: bool = True,
     ) -> None:
-        """Record `configuration` in each snapshot."""
+        """Record `configuration` in each snapshot. `possible` is whether a trainer's state is all that it needs."""
         self._system = system
         self._configuration = configuration
         self._world = world
@@ -52,6 +58,7 @@ class Snapshots:
         self._files = files
         self._folder = Path(world.from_all(str(files.snapshots) if files else "")[0])
         world.watchdog.leave_evidence_in(self._folder.with_name(evidence.FOLDER))
+        self._possible = possible
         self._publisher = ThreadPoolExecutor(1, thread_name_prefix="snapshot")
         if system.checkpoint.every_steps is not None:
             import bertbench.checkpoint.state_files  # noqa: F401, PLC0415 - before the clock starts
@@ -69,8 +76,8 @@ class Snapshots:
     def save_last(
         self, trainer: Checkpointable, step: int, evaluations: list[tuple[int, float]], metrics: Metrics
     ) -> None:
-        """Save a snapshot after `step` steps, due or not, if the system supports any; return when it is written."""
-        if self._system.no_snapshots is None and step != self._step:
+        """Save a snapshot after `step` steps, due or not, if one is possible; return when it is written."""
+        if self._possible and step != self._step:
             self._save(trainer, step, evaluations, metrics)
         metrics.timeline.begin(SNAPSHOT, step=step)
         self.wait()

@@ -5,6 +5,7 @@ import os
 import shlex
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from bertbench.config import System
     from bertbench.launch.options import RunOptions
     from bertbench.results.files import ResultFiles
+    from bertbench.training.technique import Technique
 
 _LEAST_GBIT = {"cuda": 100.0, "cpu": 0.0}
 """The least bandwidth by device. NCCL exceeds 100 Gbit/s over a current network card, but not over a fallback socket or
@@ -74,15 +76,30 @@ def train(arguments: argparse.Namespace) -> int:
 
     Called directly, it starts the ranks of this machine. Started by torchrun, it is one of them.
     """
-    system = system_of(arguments)
+    return train_system(system_of(arguments), arguments)
+
+
+def train_system(
+    system: "System",
+    arguments: argparse.Namespace,
+    technique: "Technique | None" = None,
+    rank_words: Sequence[str] = (),
+) -> int:
+    """Make one run of `train`, by a technique if one is given; return the exit code.
+
+    `rank_words` are the words with which `bertbench` runs one rank; without any, they are those of `train`.
+    """
     from bertbench.distributed.ranks import launched_ranks
     from bertbench.training.rank_run import outcome, run_as_rank
+    from bertbench.training.technique import EVERY_STEP
 
+    technique = technique or EVERY_STEP
     options = run_options(arguments)
     ranks = launched_ranks(os.environ)
     if ranks is not None:
-        return run_as_rank(system, ranks, options, announce=lambda: _announce(system, arguments))
-    files, code = run_here(system, arguments, options)
+        return run_as_rank(system, ranks, options, lambda: _announce(system, arguments), technique)
+    options = replace(options, rank_words=list(rank_words))
+    files, code = run_here(system, arguments, options, technique=technique)
     if files is not None:
         emit(arguments.json, outcome(files))
     return code
@@ -113,7 +130,11 @@ def _announce(system: "System", arguments: argparse.Namespace) -> None:
 
 
 def run_here(
-    system: "System", arguments: argparse.Namespace, options: "RunOptions", again: bool = False
+    system: "System",
+    arguments: argparse.Namespace,
+    options: "RunOptions",
+    again: bool = False,
+    technique: "Technique | None" = None,
 ) -> tuple["ResultFiles | None", int]:
     """Make one run with this machine's ranks; return its exit code, and its files unless other nodes have them.
 
@@ -127,6 +148,7 @@ def run_here(
     from bertbench.loading.inputs import open_data, recipe_differences
     from bertbench.training.opened import open_run_files, tell_job
     from bertbench.training.short_run import shortened
+    from bertbench.training.technique import EVERY_STEP
 
     if options.allow_config_change and options.resume == "never":
         raise ConfigError("--allow-config-change is for a run that resumes; give --resume too, or leave it out")
@@ -143,7 +165,7 @@ def run_here(
             f"warning: {training.folder} was made with another data.recipe than the system file's: {'; '.join(differs)}"
         )
     check_start(system)
-    files, resumption, code = open_run_files(system, options)
+    files, resumption, code = open_run_files(system, options, technique or EVERY_STEP)
     if code is not None:
         return files, tell_job(options, code)
     if not again:
@@ -151,7 +173,7 @@ def run_here(
     code = run_ranks(system, options, files, resumption, node)
     resumes_by_itself = options.job is not None
     if files.log.exists() and ended(files.log) is None and not options.short and not resumes_by_itself:
-        say(_how_to_go_on(arguments, files))
+        say(_how_to_go_on(arguments, files, options.rank_words or ["train", arguments.system]))
     return files, tell_job(options, code)
 
 
@@ -168,14 +190,14 @@ def train_words(arguments: argparse.Namespace, resume: str | None = None) -> lis
     return words
 
 
-def _how_to_go_on(arguments: argparse.Namespace, files: "ResultFiles") -> str:
-    """Return how to continue a run that was stopped or failed after its start."""
+def _how_to_go_on(arguments: argparse.Namespace, files: "ResultFiles", command: Sequence[str]) -> str:
+    """Return how to continue a run of a command that was stopped or failed after its start."""
     from bertbench.checkpoint.snapshot_folder import META_NAME
     from bertbench.common.paths import shown_path
     from bertbench.common.terminal import shell_word
 
     if any(files.snapshots.glob(f"*/{META_NAME}")):
-        again = ["bertbench", "train", arguments.system, *train_words(arguments, shown_path(files.log))]
+        again = ["bertbench", *command, *train_words(arguments, shown_path(files.log))]
         line = " ".join(shell_word(word, sys.stderr.encoding) for word in again)
         return f"resume from the last snapshot with:\n  {line}"
     return (

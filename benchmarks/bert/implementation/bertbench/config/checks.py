@@ -8,7 +8,7 @@ from bertbench.config.layout_rules import LAYOUT_RULES
 from bertbench.config.optimizer import MOST_SUMMED_RANKS
 from bertbench.config.rules import Rule, allow_only, broken_rules
 from bertbench.config.settings import Settings
-from bertbench.config.step_rules import GRAPH_RULES, SYNC_RULES
+from bertbench.config.step_rules import GRAPH_RULES
 from bertbench.model.options import FP8_STEP, without_fp8
 
 
@@ -157,12 +157,6 @@ def _fp8_products_have_widths_of_16(settings: Settings) -> str | None:
     return None
 
 
-def _snapshots_are_possible(settings: Settings) -> str | None:
-    if settings.checkpoint.every_steps is None or settings.no_snapshots is None:
-        return None
-    return f"checkpoint.every_steps: {settings.no_snapshots}, or set checkpoint.every_steps to null"
-
-
 def _fine_tuning_has_no_fp8(settings: Settings) -> str | None:
     if settings.task != "squad" or settings.precision.compute != "fp8":
         return None
@@ -209,10 +203,6 @@ def _sums_in_16_bits_keep_every_rank(settings: Settings) -> str | None:
     )
 
 
-def _has_no_place_for_carried_errors(settings: Settings) -> bool:
-    return settings.optimizer.sharded or settings.precision.compute == "fp16"
-
-
 RULES: tuple[Rule, ...] = (
     *BATCH_RULES,
     _heads_divide_the_hidden_size,
@@ -225,13 +215,6 @@ RULES: tuple[Rule, ...] = (
     _scaled_betas_stay_positive,
     _every_gpu_has_one_rank,
     *allow_only(
-        {"communication.compression": ("none", "fp16", "bf16")},
-        where=_has_no_place_for_carried_errors,
-        because="carries errors from step to step, which sharded optimizers don't keep, and in which an overflow in "
-        "fp16 would stay",
-        instead="leave optimizer.sharded and precision.compute fp16 out",
-    ),
-    *allow_only(
         {"optimizer.impl": ("auto", "torch", "triton")},
         where=lambda settings: settings.optimizer.sharded,
         because="needs whole gradients, but optimizer.sharded leaves each rank only a slice of them",
@@ -242,12 +225,11 @@ RULES: tuple[Rule, ...] = (
     _residuals_are_no_coarser_than_products,
     _fp8_products_have_widths_of_16,
     *allow_only(
-        {"communication.compression": ("none", "bf16", "int8", "topk", "powersgd")},
+        {"communication.compression": ("none", "bf16")},
         where=lambda settings: settings.precision.compute == "fp8",
         because="scales the loss, and fp8's own scales can't follow when that scale changes",
         instead="set precision.compute to bf16",
     ),
-    _snapshots_are_possible,
     _buckets_have_a_size_or_a_number,
     _sums_in_16_bits_keep_every_rank,
     *allow_only(
@@ -263,7 +245,6 @@ RULES: tuple[Rule, ...] = (
     _finetuned_sequences_have_positions,
     _windows_hold_a_context,
     *GRAPH_RULES,
-    *SYNC_RULES,
     *LAYOUT_RULES,
     *CLOSED_RULES,
 )

@@ -50,8 +50,6 @@ _FIXED: dict[str, tuple[object, ...]] = {
     "clip.mode": ("closed-clip", "after", "before"),
     "clip.max_norm": ("closed-clip", 1.0),
     "clip.parts": ("closed-clip", "sum"),
-    "communication.compression": ("closed-compression", "none", "fp16", "bf16"),  # formats that may be used
-    "sync.method": ("closed-sync", "every_step"),
     "evaluation.target": ("closed-target", TARGET),
 }
 """The rule that fixes a setting, and the values that it allows."""

@@ -171,7 +171,6 @@ LAYOUT_RULES: tuple[Rule, ...] = (
             "optimizer.name": ("adam", "lamb"),
             "optimizer.sharded": (False,),  # parallel.fully_shard alone does more
             "optimizer.impl": ("auto", "torch"),
-            "sync.method": ("every_step",),
         },
         where=lambda settings: settings.parallel.splits,
         because="needs whole models, but parallel splits this one",

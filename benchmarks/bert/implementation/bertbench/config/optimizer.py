@@ -7,15 +7,14 @@ import math
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat
+from pydantic import Field, NonNegativeFloat, PositiveFloat
 
 from bertbench.common.section import Count, Fraction, Section
 
 OptimizerName = Literal["adam", "lamb", "muon"]
 Implementation = Literal["auto", "torch", "apex", "triton"]
 ClipMode = Literal["none", "after", "before", "bucket"]
-Compression = Literal["none", "fp16", "bf16", "int8", "topk", "powersgd"]
-SyncMethod = Literal["every_step", "delayed", "local_sgd", "diloco"]
+Compression = Literal["none", "fp16", "bf16"]
 
 GRADIENT_BYTES = 4  # fp32
 MOST_SUMMED_RANKS: dict[Compression, int] = {"bf16": 2**8, "fp16": 2**11}
@@ -24,8 +23,6 @@ If ranks agree, the sum of more of them than the format's significand counts sto
 less than half of the last bit."""
 _MIB = 2**20
 _FIRST_BUCKET_MIB, _BUCKET_MIB = 1.0, 25.0  # DDP's: a small bucket first, so that communication starts early
-# A sum of metrics waits for all gradients ahead of it on the link: once every 32 steps, that costs 3 % at most.
-_REPORT_STEPS = 32
 
 
 class MuonSettings(Section):
@@ -112,15 +109,8 @@ class Communication(Section):
     """How ranks communicate gradients."""
 
     compression: Compression = "none"
-    """`fp16`, `bf16`: half the bytes, over at most 2,048 and 256 ranks (docs/clipping.md); `int8`: a quarter; `topk`:
-    the largest elements and their places; `powersgd`: low-rank factors of each gradient matrix. The last three add what
-    they leave out to the next step's gradients."""
-    topk_share: Annotated[float, Field(gt=0, le=1)] = 0.01
-    """Share of a bucket's gradients that topk sends. Lower it for slower links."""
-    powersgd_rank: Count = 4
-    """Rank of PowerSGD's factors. A lower one sends less and keeps less of a gradient."""
-    powersgd_start_step: Annotated[int, Field(ge=2)] = 10
-    """Steps that are summed in full before PowerSGD starts. Raise it where the first steps diverge."""
+    """Format in which gradients are sent. `fp16`, `bf16`: half the bytes, over at most 2,048 and 256 ranks
+    (docs/clipping.md)."""
     bucket_mb: PositiveFloat | None = None
     """Size of a gradient bucket in MiB (default: as in torch, 1 for the first and 25 for the rest). Larger buckets
     mean fewer messages, which start later."""
@@ -133,46 +123,6 @@ def bucket_limits(bucket_mb: float | None) -> list[int]:
     """Return the bytes that close the first buckets of a gradient, the last number for all further ones."""
     limits = [_FIRST_BUCKET_MIB, _BUCKET_MIB] if bucket_mb is None else [bucket_mb]
     return [int(limit * _MIB) for limit in limits]
-
-
-class Sync(Section):
-    """When ranks synchronise their models (docs/links.md); the closed division allows only every_step."""
-
-    method: SyncMethod = "every_step"
-    """`every_step`: gradients are summed in every step. `delayed`: each step applies the sum of `delay_steps` steps
-    ago, whose communication overlaps the steps in between. `local_sgd`: ranks train alone and take the mean of their
-    weights every `every_steps`. `diloco`: like local_sgd, but the mean's change is the gradient of an outer SGD with
-    Nesterov's momentum."""
-    every_steps: Count = 32
-    """Number of steps that a rank takes alone (local_sgd, diloco). More steps send less, and may need more samples."""
-    outer_learning_rate: PositiveFloat = 0.7
-    """Learning rate of diloco's outer SGD."""
-    outer_momentum: Fraction = 0.9
-    """Momentum of diloco's outer SGD."""
-
-    delay_steps: NonNegativeInt = 1
-    """Age of the gradients that a step applies, in steps (delayed). 0 is the same as every_step."""
-    correction_steps: NonNegativeInt | None = None
-    """Number of steps in which the learning rate, divided by 1 + `delay_steps` at first, returns to the schedule's
-    (delayed). Default: `schedule.warmup_steps`."""
-
-    @property
-    def delay(self) -> int:
-        """Return the age of the gradients that a step applies, in steps."""
-        return self.delay_steps if self.method == "delayed" else 0
-
-    @property
-    def outer(self) -> tuple[float, float] | None:
-        """Return the rate and momentum of the outer step (local_updates.py); None unless ranks train alone."""
-        mean, sgd = (1.0, 0.0), (self.outer_learning_rate, self.outer_momentum)
-        return {"local_sgd": mean, "diloco": sgd}.get(self.method)
-
-    @property
-    def report_steps(self) -> int:
-        """Return the steps between the small sums of metrics and signals, which wait for slow links."""
-        if self.delay:
-            return _REPORT_STEPS
-        return 1 if self.outer is None else self.every_steps
 
 
 @dataclass(frozen=True)
@@ -195,29 +145,17 @@ class LearningRate:
     """Step from which the decay is counted."""
     first_step: int = 0
     """Number of the first step in the formula."""
-    delay_steps: int = 0
-    """Age s of the gradients that a step applies."""
-    correction_steps: int = 0
-    """Steps over which the rate's correction for that age fades."""
     power: ClassVar[int] = 1
     """Power of the polynomial; the closed division requires 1."""
 
     def rate(self, step: int) -> float:
-        """Return the learning rate of step `step`, counted from 0.
-
-        Gradients of age s divide it by (1 + s) ** (1 - step / correction_steps) at first (PipeMare, Yang et al. 2021,
-        section 3.1). SGD's largest stable rate falls as sin(pi / (4 s + 2)): to 0.50 at s = 1, 0.31 at s = 2.
-        """
+        """Return the learning rate of step `step`, counted from 0."""
         number = step + self.first_step
         warmed = number - self.start_warmup_step
         if warmed < self.warmup_steps:
-            rate = self.base * warmed / self.warmup_steps
-        else:
-            decayed = (number - self.decay_from_step) / (self.decay_steps - self.decay_from_step)
-            rate = self.end + (self.base - self.end) * max(0.0, 1 - decayed) ** self.power
-        if self.delay_steps and step < self.correction_steps:
-            rate /= (1 + self.delay_steps) ** (1 - step / self.correction_steps)
-        return rate
+            return self.base * warmed / self.warmup_steps
+        decayed = (number - self.decay_from_step) / (self.decay_steps - self.decay_from_step)
+        return self.end + (self.base - self.end) * max(0.0, 1 - decayed) ** self.power
 
     def rates_by_step(self, steps: int) -> dict[int, float]:
         """Return the rate of the first and the last of `steps` steps, and of those by which the schedule is defined.

@@ -11,7 +11,7 @@ from bertbench.balance.plan import Balance
 from bertbench.common.evaluation import mlperf_evaluation_interval
 from bertbench.common.section import Count, Section
 from bertbench.config.layout import Layout, Parallel
-from bertbench.config.optimizer import Clip, Communication, LearningRate, OptimizerSettings, Sync
+from bertbench.config.optimizer import Clip, Communication, LearningRate, OptimizerSettings
 from bertbench.config.sections import (
     Checkpoint,
     Compute,
@@ -67,7 +67,6 @@ class Settings(Section):
     schedule: Schedule
     clip: Clip = Clip()
     communication: Communication = Communication()
-    sync: Sync = Sync()
     evaluation: Evaluation = Evaluation()
     checkpoint: Checkpoint = Checkpoint()
     precision: Precision = Precision()
@@ -166,8 +165,6 @@ class Settings(Section):
             decay_steps=self.schedule.decay_steps or self.schedule.max_steps,
             decay_from_step=warmup if self.schedule.decay_from == "warmup_steps" else 0,
             first_step=self.schedule.first_step,
-            delay_steps=self.sync.delay,
-            correction_steps=warmup if self.sync.correction_steps is None else self.sync.correction_steps,
         )
 
     @property
@@ -195,21 +192,3 @@ class Settings(Section):
             if stop >= taken:
                 yield first, stop
             first = stop
-
-    @property
-    def state_by_rank(self) -> str | None:
-        """Return the setting with separate state per rank, which fixes the number of ranks; None if there is none."""
-        compression = self.communication.compression
-        if compression in ("int8", "topk"):
-            return f"communication.compression {compression}"
-        return None if self.sync.outer is None else f"sync.method {self.sync.method}"
-
-    @property
-    def no_snapshots(self) -> str | None:
-        """Return why no snapshot can be taken, and what to do; None if one can."""
-        if self.communication.compression == "powersgd":
-            return (
-                "a snapshot doesn't hold the errors that communication.compression powersgd carries from step to step; "
-                "choose another compression"
-            )
-        return None

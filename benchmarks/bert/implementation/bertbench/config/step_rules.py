@@ -1,8 +1,4 @@
-"""Rules about replayed steps, and about steps that ranks take without each other.
-
-Graphs (`compute.compile`) need steps that a GPU can replay, whose sizes and kernels are always the same; `sync.method`
-needs whole copies of the model on all ranks.
-"""
+"""Rules about replayed steps: graphs (`compute.compile`) need steps whose sizes and kernels are always the same."""
 
 from bertbench.config.rules import Rule, allow_only
 from bertbench.config.settings import Settings
@@ -47,7 +43,6 @@ GRAPH_RULES: tuple[Rule, ...] = (
             "optimizer.name": ("lamb", "adam"),
             "optimizer.ema_decay": (0.0,),  # it counts steps on the host, as apex does
             "optimizer.impl": ("auto", "torch", "triton"),
-            "sync.method": ("every_step",),
             "communication.compression": ("none", "bf16"),  # fp16 needs a loss scale
             "precision.compute": (*UNSCALED, "fp8"),  # fp16 may skip steps
         },
@@ -58,26 +53,4 @@ GRAPH_RULES: tuple[Rule, ...] = (
     _replayed_models_are_whole,
     _replayed_parts_are_clipped_together,
     _replayed_attention_has_a_fixed_size,
-)
-
-SYNC_RULES: tuple[Rule, ...] = (
-    *allow_only(
-        {"optimizer.sharded": (False,), "precision.compute": UNSCALED},
-        where=lambda settings: settings.sync.method != "every_step",
-        # with other methods, each rank keeps its whole state, can't skip an overflow, and has fp8 scales of its own
-        because="only goes with sync.method every_step",
-        instead="set sync.method to every_step",
-    ),
-    *allow_only(
-        {"communication.compression": ("none", "bf16")},
-        where=lambda settings: settings.sync.method == "delayed",
-        because="communicates twice in a step, or skips a step, and can't be delayed",
-        instead="set sync.method to every_step",
-    ),
-    *allow_only(
-        {"optimizer.ema_decay": (0.0,), "communication.compression": ("none",)},
-        where=lambda settings: settings.sync.outer is not None,
-        because="doesn't go with a sync.method by which ranks train alone and average their weights",
-        instead="set sync.method to every_step",
-    ),
 )

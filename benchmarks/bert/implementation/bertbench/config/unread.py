@@ -37,8 +37,11 @@ def reading_of(declaration: Declaration, setting: str) -> Reading:
 
 
 def settings_read(command: str) -> Iterator[str]:
-    """Yield the settings that `command` reads under some condition at least."""
-    declaration = DECLARATIONS["train" if command == "launch" else command]
+    """Yield the settings that `command` reads under some condition at least.
+
+    `launch` and the commands of the laboratory have no declaration of their own: they read what `train` reads.
+    """
+    declaration = DECLARATIONS.get(command, DECLARATIONS["train"])
     return (setting for setting in setting_names() if not isinstance(reading_of(declaration, setting), Unread))
 
 

@@ -1,6 +1,6 @@
 """Reduce gradients: from a backward pass to the sum over the ranks.
 
 `buckets` defines the layout of gradients, `reducer` waits until buckets are full, `clip` limits them, and a
-`gradient_sum` adds them up over the ranks through an `exchange`: in full, in half of the bytes, compressed by
-`error_feedback` or `powersgd`, or `delayed`. With `slices`, each rank keeps a part of the sum.
+`gradient_sum` adds them up over the ranks through an `exchange`: in full, or in half of the bytes. With `slices`, each
+rank keeps a part of the sum.
 """

@@ -25,6 +25,8 @@ def slice_of(buffer: Tensor, place: int, slices: int) -> Tensor:
 class Exchange:
     """Sums by one all-reduce, so that every rank owns the whole buffer. Other exchanges override the methods."""
 
+    transport = "collectives"
+    """How buffers travel: by torch's `collectives`, or through `shared memory`."""
     slices = 1
     """The number of slices in a buffer; the number of elements is a multiple of it."""
     place = 0
@@ -42,6 +44,8 @@ class Exchange:
 
 class SharedMemorySum(Exchange):
     """Sums whole buffers in memory that the ranks of one machine share."""
+
+    transport = "shared memory"
 
     def __init__(self, shared: SharedMemory) -> None:
         self._shared = shared

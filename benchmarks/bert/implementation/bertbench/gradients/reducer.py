@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from bertbench.common.phase_clock import ALL_REDUCE, in_phase
 from bertbench.common.scalars import Scalar
+from bertbench.config.optimizer import GRADIENT_BYTES
 from bertbench.gradients.buckets import Bucket, Buckets
 from bertbench.gradients.clip import GradientClip
 from bertbench.gradients.gradient_sum import GradientSum, scale_in_place
@@ -54,6 +55,10 @@ class Reducer:
         """Drop the gradients: new gradients are then copied into buckets, instead of being added to zeroed old ones."""
         for parameter in self._parameters:
             parameter.grad = None
+
+    def bytes_per_step(self) -> int:
+        """Return the bytes of gradients that this rank contributes to a step's sums."""
+        return GRADIENT_BYTES * sum(self.elements)
 
     def state(self) -> dict[str, Tensor]:
         """Return the tensors on which later reductions depend; no copies."""
@@ -170,6 +175,11 @@ class GradientReducer(Reducer):
             torch._foreach_zero_([bucket.gradients for bucket in self._buckets.all])
         else:
             super().drop()
+
+    def bytes_per_step(self) -> int:
+        """Return the bytes that the sum sends; see `Reducer`."""
+        shapes = [parameter.shape for parameter in self._parameters]
+        return self._sum.bytes_per_step(shapes, self.elements)
 
     def state(self) -> dict[str, Tensor]:
         """Return the state of the sum; see `Reducer`."""

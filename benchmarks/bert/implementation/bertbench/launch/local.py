@@ -168,7 +168,7 @@ def begin_attempt(files: ResultFiles, resumption: Resumption | None, system: Sys
 
 def _attempt(agent: elastic_launch, options: RunOptions) -> Ended:
     os.environ[RUN] = options.text()
-    return _attempt_of(agent, ["train", options.system])
+    return _attempt_of(agent, options.rank_words or ["train", options.system])
 
 
 def _attempt_of(agent: elastic_launch, words: list[str]) -> Ended:

@@ -30,6 +30,8 @@ class RunOptions:
     """`never`, `auto`, or the path of a log, its folder or a snapshot."""
     allow_config_change: bool = False
     short: Short | None = None
+    rank_words: list[str] = field(default_factory=list)
+    """The words with which `bertbench` runs one rank; without any, they are `train` and `system`."""
     exported: dict[str, str] | None = None
     """The honoured variables of published submissions, as they were exported; None if nobody has read them yet."""
     launched: bool = False

@@ -9,6 +9,7 @@ from typing import Literal
 
 import numpy as np
 
+from bertbench.balance.assignment import Assign
 from bertbench.balance.plan import Planner, StepPlan, efficiency
 from bertbench.config import System
 from bertbench.data.store.columns import Index, Integers
@@ -95,8 +96,9 @@ class Sampler:
         return np.array_split(ids, min(self.parts, len(ids)))
 
 
-def make_planner(system: System, entries_N: Index, seed: int) -> Planner:
-    """Return the planner that assigns samples to data-parallel ranks."""
+def make_planner(system: System, entries_N: Index, seed: int, assign: Assign | None = None) -> Planner:
+    """Return the planner that assigns samples to data-parallel ranks; see `Planner` for `assign`."""
     # configuration refuses methods that use nodes if ranks share the model
     nodes = system.hardware.number_of_nodes if system.layout.data == system.world_size else 1
-    return Planner(entries_N, system.balance, system.global_batch_size, seed, nodes, system.layout.data // nodes)
+    ranks_per_node = system.layout.data // nodes
+    return Planner(entries_N, system.balance, system.global_batch_size, seed, nodes, ranks_per_node, assign)

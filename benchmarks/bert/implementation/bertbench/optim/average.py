@@ -1,4 +1,4 @@
-"""Provide the weights that an evaluation sees: those of the last step, or an exponential moving average.
+"""Follow each update, and provide the weights that an evaluation sees: the last, or an exponential moving average.
 
     average = d average + (1 - d) w, starting from 0; after t steps it is divided by 1 - d^t
 
@@ -16,7 +16,7 @@ from bertbench.model.logical_tensors import LogicalTensors
 
 
 class EvaluationView:
-    """Evaluations see the current weights. Other views override the methods in which they differ."""
+    """Does nothing after an update; evaluations see the current weights. Other views override what they change."""
 
     def __init__(self, weights: ModelWeights, tensors: LogicalTensors | None = None) -> None:
         """Take the weights, and the tensors that the view replaces during an evaluation, if it replaces any."""
@@ -24,8 +24,8 @@ class EvaluationView:
         self._trained = tensors.weights if tensors else []
         """The weights that training updates on this rank."""
 
-    def add_weights(self, steps: int) -> None:
-        """Add the weights after step `steps`, counted from 1, to the average, if this view has one."""
+    def after_update(self, steps: int) -> None:
+        """Do what follows an update; `steps` is the number of steps so far."""
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
@@ -51,11 +51,6 @@ class EvaluationView:
         """Return the tensors that replace the trained weights during an evaluation; None for no change. Collective."""
         return None
 
-    def reported_loss(self, loss: Tensor, norm: Tensor) -> Tensor:
-        """Return the loss of a step, which metrics sum over ranks, given the norm of its gradient."""
-        del norm
-        return loss
-
     def state(self, names: Mapping[Tensor, str], rank_state: dict[str, Tensor]) -> dict[str, Tensor]:
         """Return the snapshot's tensors: those of the view, and `rank_state`, the rest of a rank's state."""
         del names
@@ -78,8 +73,8 @@ class AverageView(EvaluationView):
         self._averages = [weight.clone() for weight in self._trained]
 
     @torch.no_grad()
-    def add_weights(self, steps: int) -> None:
-        """Add the weights; a skipped step adds the unchanged weights again."""
+    def after_update(self, steps: int) -> None:
+        """Add the weights to the average; a skipped step adds the unchanged weights again."""
         share = (1 - self._decay) / (1 - self._decay**steps)
         torch._foreach_lerp_(self._averages, self._trained, share)
 

@@ -27,8 +27,6 @@ class Update(NamedTuple):
     """Whether the gradient is finite; a gradient that isn't is skipped. None if this isn't checked."""
     loss_scale: Tensor | None = None
     """The factor by which the loss was multiplied; None without loss scaling."""
-    arrived: bool = True
-    """Whether there is a gradient to apply; with delayed gradients, the first steps have none yet."""
 
     @property
     def taken(self) -> Tensor | None:
@@ -37,15 +35,14 @@ class Update(NamedTuple):
 
 
 class FixedScale:
-    """Applies every gradient unchanged, at the schedule's rate; the first `delay` steps have no gradient to apply."""
+    """Applies every gradient unchanged, at the schedule's rate."""
 
     factor: Scalar = 1.0
     """The factor on the loss."""
 
-    def __init__(self, schedule: LearningRate, steps: int, delay: int = 0) -> None:
+    def __init__(self, schedule: LearningRate, steps: int) -> None:
         """Take the rates of `steps` steps; the last rate is also that of any later step."""
         self._rates = [schedule.rate(step) for step in range(steps)]
-        self._delay = delay
 
     def backward(self, loss: Tensor) -> None:
         """Run the backward pass of the loss times the factor."""
@@ -54,14 +51,14 @@ class FixedScale:
     def prepare(self, number: int, reduced: Reduced) -> Update:
         """Return how the gradient of step `number`, counted from 0, updates the weights."""
         last = len(self._rates) - 1
-        return Update(self._rates[min(number, last)], reduced.factor, arrived=number >= self._delay)
+        return Update(self._rates[min(number, last)], reduced.factor)
 
     def advance(self, update: Update) -> None:
         """Count the step; call it after the update."""
 
     def resume(self, steps: int) -> Scalar:
         """Continue from the restored state, after `steps` steps; return how many updates they made."""
-        return max(steps - self._delay, 0)
+        return steps
 
     def state(self) -> dict[str, Tensor]:
         """Return the state: the tensors themselves, not copies."""

@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 from bertbench.config import System
-from bertbench.config.optimizer import GRADIENT_BYTES, Communication, OptimizerSettings, Sync
+from bertbench.config.optimizer import GRADIENT_BYTES, Compression, OptimizerSettings
 from bertbench.gradients.buckets import backward_order, bucket_table, owned
-from bertbench.gradients.gradient_sum import bytes_per_step
+from bertbench.gradients.gradient_sum import ELEMENT_SUMS
 from bertbench.loading.batch import synthetic
 from bertbench.model.bert import Bert
 from bertbench.model.shape import BertShape
@@ -39,13 +39,10 @@ def count_rank(system: System, rank: int) -> CountedRank:
         if system.parallel.fully_shard:
             held //= system.layout.data
         return CountedRank(held, (held,), 2 * _NUMBER * held, GRADIENT_BYTES * held)
-    communication = system.communication
-    ranks = system.world_size
-    buckets = _buckets(system)
-    shapes = [shape for bucket in buckets for shape in bucket]
-    elements = [list(map(math.prod, bucket)) for bucket in buckets]
+    compression = system.communication.compression
+    elements = [list(map(math.prod, bucket)) for bucket in _buckets(system)]
     bucket_elements = tuple(map(sum, elements))
-    sharing = ranks if system.optimizer.sharded else 1
+    sharing = system.world_size if system.optimizer.sharded else 1
     slice_number = rank % sharing
     held = sum(owned(bucket, sharing, slice_number) for bucket in elements)
     state = state_bytes(system.optimizer, system.model.shape(), held, (slice_number, sharing))
@@ -53,8 +50,8 @@ def count_rank(system: System, rank: int) -> CountedRank:
     return CountedRank(
         parameters=parameters,
         bucket_elements=bucket_elements,
-        optimizer_bytes=state + carried_bytes(parameters, communication, system.sync, ranks),
-        bytes_per_step=bytes_per_step(communication, shapes, bucket_elements, ranks, system.sync),
+        optimizer_bytes=state + sent_copy_bytes(parameters, compression),
+        bytes_per_step=ELEMENT_SUMS[compression].element_bytes * parameters,
     )
 
 
@@ -103,22 +100,6 @@ def state_bytes(options: OptimizerSettings, shape: BertShape, held: int, place: 
     return _NUMBER * numbers
 
 
-def carried_bytes(parameters: int, options: Communication, sync: Sync, ranks: int) -> int:
-    """Return the bytes that a rank keeps between steps in addition to weights, gradients and optimizer state.
-
-    With local updates, a rank keeps the weights after the last outer step, and its velocity. With delayed gradients, it
-    keeps a ring of buffers; with bf16 and fp16, the rounded gradient; with int8 and top-k, the compression errors.
-    """
-    copies: float = 0
-    if sync.outer is not None:
-        _, momentum = sync.outer
-        copies = 2 if momentum else 1
-    elif sync.delay:
-        copies = sync.delay + 1
-    elif options.compression in ("bf16", "fp16"):
-        copies = 1 / 2  # the gradient that is sent
-    elif options.compression == "topk":
-        copies = 1
-    elif options.compression == "int8":
-        copies = 1 + 1 / ranks  # errors of the rank's own gradient, and of the part that it sums
-    return round(GRADIENT_BYTES * parameters * copies)
+def sent_copy_bytes(parameters: int, compression: Compression) -> int:
+    """Return the bytes of the rounded gradient, which a rank keeps beside its gradient to send it in 16 bits."""
+    return 0 if compression == "none" else ELEMENT_SUMS[compression].element_bytes * parameters

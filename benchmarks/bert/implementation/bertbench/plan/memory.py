@@ -14,7 +14,7 @@ from bertbench.machine.choose_arithmetic import Arithmetic, with_fastest_paths
 from bertbench.model.options import unmeasured_precision
 from bertbench.plan import parallel_theory as theory
 from bertbench.plan.activations import embedding_bytes, forward_bytes, head_bytes, layer_bytes
-from bertbench.plan.counted_rank import carried_bytes, state_bytes
+from bertbench.plan.counted_rank import sent_copy_bytes, state_bytes
 from bertbench.plan.step_load import Microbatch, largest_part, load_of
 
 _GB = 1e9
@@ -61,7 +61,7 @@ def _memory(system: System, stage: int, largest: Microbatch) -> dict[str, float]
     ranks = layout.data if system.optimizer.sharded else 1
     state = state_bytes(system.optimizer, shape, parameters // ranks, (0, ranks))
     if not parallel.splits:
-        state += carried_bytes(parameters, system.communication, system.sync, system.world_size)
+        state += sent_copy_bytes(parameters, system.communication.compression)
     weights = _WEIGHT_BYTES * parameters / _GB
     held = {"weights": weights, "gradients": weights, "optimizer": state / _GB, **gathered}
     if system.clipped_parts > 1:

@@ -7,6 +7,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from bertbench.common.errors import BertbenchError, ConfigError, RunError
+from bertbench.common.json_object import JsonObject
 from bertbench.common.paths import data_folder
 from bertbench.common.system_faults import exists, unwritable
 from bertbench.config import System
@@ -39,10 +40,12 @@ class ResultFiles:
         seed: int,
         variables: Mapping[str, str] | None = None,
         vocabulary: Path | None = None,
+        configuration: JsonObject | None = None,
     ) -> None:
         """Write the resolved configuration, MLPerf's system description, run.json, and the vocabulary.
 
-        `variables` are the environment variables that the run applied; `vocabulary` defaults to the dataset's.
+        `variables` are the environment variables that the run applied; `vocabulary` defaults to the dataset's, and
+        `configuration` to the system's settings.
 
         Raises RunError if the folder can't be written.
         """
@@ -52,7 +55,7 @@ class ResultFiles:
                 vocabulary = data_folder(system.data.path) / VOCAB_NAME
             if vocabulary.is_file():
                 shutil.copyfile(vocabulary, self.vocabulary)
-        self.write(RUN_CONFIG, system.model_dump(mode="json", by_alias=True))
+        self.write(RUN_CONFIG, configuration or system.model_dump(mode="json", by_alias=True))
         self.write("system.json", with_software(system.hardware.description()))
         origin = {"seed": seed, "world_size": system.world_size, "variables": dict(variables or {})}
         self.write("run.json", {**origin, **provenance()})

@@ -4,8 +4,8 @@ The last line of each flush also has every rank's time by phase (`ranks_ms`), fr
 
 The numbers of a step stay on the device until `flush`, where one all-reduce combines the ranks' parts. On a GPU this
 happens only at evaluations, so nothing waits for the device in between. On a CPU it happens in every step, or every few
-steps if `sync` reduces traffic on a slow link. If ranks train independently, the gradient norm is that of rank 0. If
-loss scaling skipped a step, its gradient norm is null.
+steps if a study's technique reduces traffic on a slow link. If ranks train independently, the gradient norm is that of
+rank 0. If loss scaling skipped a step, its gradient norm is null.
 """
 
 import json
@@ -104,7 +104,11 @@ class Metrics:
         if not steps:
             return
         reports = [step.report for step in steps]
-        on_device = torch.stack([torch.stack((report.loss, report.clipped)) for report in reports])
+        rows = []
+        for report in reports:  # ranks that train independently each have a norm of their own
+            is_broken = (~report.norm.isfinite()).to(report.loss)
+            rows.append(torch.stack((report.loss, report.clipped, is_broken)))
+        on_device = torch.stack(rows)
         on_host = torch.tensor([[step.loaded.wait_ms] for step in steps])
         table = torch.cat((on_device, on_host.to(on_device)), dim=1)
         times = self._own_times()
@@ -117,7 +121,7 @@ class Metrics:
         scales = _read([report.loss_scale for report in reports])
         lines = []
         fault = None
-        for taken, (loss, clipped, wait_ms), rate, norm, scale in zip(
+        for taken, (loss, clipped, broken, wait_ms), rate, norm, scale in zip(
             steps, summed.tolist(), rates, norms, scales, strict=True
         ):
             step_ms = on_gpu_ms or taken.step_ms
@@ -138,7 +142,7 @@ class Metrics:
                 **(self._phase_fields(ranks_ms) if taken is steps[-1] and ranks_ms.any() else {}),
             }
             lines.append(json.dumps(line) + "\n")
-            if not math.isfinite(loss) or (scale is None and not math.isfinite(norm)):
+            if not math.isfinite(loss) or (scale is None and broken):
                 fault = self._fault(taken, loss)
                 break
             self.last_loss = loss

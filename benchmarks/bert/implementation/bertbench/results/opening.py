@@ -20,14 +20,17 @@ def open_run(
     startup: Startup,
     resumed: bool = False,
     not_a_result: str | None = None,
+    report_steps: int = 1,
 ) -> Iterator[tuple[MlperfLog, Metrics, Clock]]:
     """Open a run's log and metrics, and close them on any exit. On ranks other than 0, `files` is None.
+
+    On a CPU, metrics are written every `report_steps` steps.
 
     Raises RunError if a file can't be written.
     """
     with (
         MlperfLog(files.log if files else None) as log,
         Timeline(files.timeline if files else None) as timeline,
-        Metrics(files.metrics if files else None, world, timeline, system.sync.report_steps) as metrics,
+        Metrics(files.metrics if files else None, world, timeline, report_steps) as metrics,
     ):
         yield log, metrics, Clock(log, world, system.init_limit_minutes, startup, resumed, not_a_result, timeline)

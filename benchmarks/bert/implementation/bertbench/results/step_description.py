@@ -24,9 +24,12 @@ class StepDescription:
     """Bytes of gradients that one rank contributes to the sums of a step."""
     model_arithmetic: str
     optimizer_arithmetic: str
-    sync: str = "every_step"
-    """The value of `sync.method`; with local updates, `bytes_per_step` is a step's share of the outer step."""
+    technique: str = "every_step"
+    """The name of a study's technique; if ranks train independently, `bytes_per_step` is a step's share of what they
+    exchange."""
 
+    clips_the_sum: bool = False
+    """Whether the sum is clipped: in mode `after`, and in mode `before` if the sum is a single contribution."""
     clip_limit: float | None = None
     """The largest norm after clipping, of a bucket in mode `bucket`, else of a gradient; None if nothing is clipped."""
     clip_divisor: int = 1
@@ -39,7 +42,7 @@ class StepDescription:
     def text(self) -> str:
         """Return the lines for the run's output; communication.json has all details."""
         buckets, mebibytes = len(self.bucket_elements), GRADIENT_BYTES * sum(self.bucket_elements) / 2**20
-        ways = [name for name in (self.sync, self.compression) if name not in ("every_step", "none")]
+        ways = [name for name in (self.technique, self.compression) if name not in ("every_step", "none")]
         return (
             f"model: {self.model_arithmetic}\noptimizer: {self.optimizer_arithmetic}\n"
             f"gradients: {self._clipping()}, {mebibytes:.1f} MiB in {buckets} buckets through "
@@ -61,6 +64,8 @@ class StepDescription:
         words = _CLIPPED[self.clip]
         if self.clip == "bucket":
             words += f", each bucket to a norm of {self.clip_limit:.3g}"
+        if self.clip == "before" and self.clips_the_sum:
+            words += ", which is after it for a single rank's gradient"
         if self.clipped_parts > 1:
             words += f", each of {self.clipped_parts} parts separately"
         return words

@@ -20,8 +20,11 @@ from bertbench.loading.inputs import max_predictions
 from bertbench.results.mlperf_log import MlperfLog
 
 
-def log_submission(log: MlperfLog, system: System, seed: int) -> None:
-    """Log, before the clock starts, everything that defines a run and decides whether its division allows it."""
+def log_submission(log: MlperfLog, system: System, seed: int, technique: str = "every_step") -> None:
+    """Log, before the clock starts, everything that defines a run and decides whether its division allows it.
+
+    `technique` is the name of the way in which ranks train together.
+    """
     hardware = system.hardware
     submission = {
         constants.SUBMISSION_BENCHMARK: constants.BERT,
@@ -31,7 +34,8 @@ def log_submission(log: MlperfLog, system: System, seed: int) -> None:
         constants.SUBMISSION_STATUS: _LOGGED_STATUS[hardware.status],
         constants.SEED: seed,
     }
-    for key, value in {**submission, **_hyperparameters(system), **_choices(system)}.items():
+    choices = {**_choices(system), "bertbench_sync_method": technique}
+    for key, value in {**submission, **_hyperparameters(system), **choices}.items():
         log.point(key, value)
 
 
@@ -94,7 +98,6 @@ def _choices(system: System) -> dict[str, Any]:
         "bertbench_ema_decay": system.optimizer.ema_decay,
         "bertbench_clip_mode": system.clip.mode,
         "bertbench_compression": system.communication.compression,
-        "bertbench_sync_method": system.sync.method,
         "bertbench_balance": system.data.balance,
         "bertbench_precision": system.precision.compute,
         "bertbench_target": system.evaluation.target,

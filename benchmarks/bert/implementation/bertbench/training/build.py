@@ -27,6 +27,7 @@ from bertbench.results.profiling import Profiler
 from bertbench.results.submission import log_submission, log_weights
 from bertbench.training.evaluator import Evaluator, LayoutEvaluator
 from bertbench.training.self_check import check_fast_paths
+from bertbench.training.technique import EVERY_STEP, Technique
 from bertbench.training.trainer import Trainer
 from bertbench.training.verdicts import check_unless_known
 from bertbench.training.whole_trainer import WholeTrainer
@@ -51,6 +52,7 @@ class TrainOptions(NamedTuple):
     """The reason, as the log states it, why a run can't be a result, such as smoke; such a run never succeeds."""
     caches_cleared: bool = False
     """Whether a script has dropped this node's page cache."""
+    technique: Technique = EVERY_STEP
 
 
 NEW_RUN = TrainOptions()
@@ -87,33 +89,35 @@ def build_run(
     """
     resumption = options.resumption
     # as the user gave it, with `auto` in it: a resumed run compares it with its own
-    configuration = system.model_dump(mode="json", by_alias=True)
+    configuration = options.technique.configuration(system)
     arithmetic = _choose_arithmetic(system, world, files, resumption)
     graphs_if_faster = system.compute.compile == "auto"
     system = arithmetic.applied(system)  # from here on, no format, mode or kernel is `auto`
     if files:
         files.write("arithmetic.json", arithmetic.record())
     if resumption is None:
-        _log_start(log, system, world, seed, options.caches_cleared)
+        _log_start(log, system, world, seed, options)
     peak = peak_rate(system.precision.compute, world)
     if files:
         files.write("peak.json", asdict(peak))
     startup.mark("caches")
     training, evaluation = open_data(system)
     startup.mark("data")
-    sampler = make_sampler(system, training, seed)
+    sampler = make_sampler(system, training, seed, options.technique)
     rank = system.layout.coordinate(world.rank).data
     warm_up_sizes: Iterable[Bin] = ()
     records_graphs = system.compute.compile == "graphs"
     if world.device.type == "cpu" and system.fills_batches and not records_graphs:
         first_steps = range(min(system.max_steps, _WARMED_STEPS))
         warm_up_sizes = planned_sizes(sampler, rank, first_steps)
-    trainer = make_trainer(system, world, seed, sampler, startup, arithmetic, warm_up_sizes, graphs_if_faster)
+    trainer = make_trainer(
+        system, world, seed, sampler, startup, arithmetic, warm_up_sizes, graphs_if_faster, options.technique
+    )
     exchange = make_exchange(system, sampler, world)
     loader = Loader(sampler, rank, world.device, exchange, fill_of(system), startup)
     if resumption is None:
         log.point("bertbench_clip", trainer.describe_step().logged_clipping())
-    snapshots = Snapshots(system, configuration, world, seed, files)
+    snapshots = Snapshots(system, configuration, world, seed, files, options.technique.takes_snapshots)
     if files:
         files.write("communication.json", asdict(trainer.describe_step()))
     if resumption and resumption.meta.step:
@@ -143,10 +147,10 @@ def _choose_arithmetic(
     return check_unless_known(system, world, fastest)
 
 
-def _log_start(log: MlperfLog, system: System, world: World, seed: int, caches_cleared: bool) -> None:
-    for cleared in clear_caches(world, system.launch.clear_caches, caches_cleared):
+def _log_start(log: MlperfLog, system: System, world: World, seed: int, options: TrainOptions) -> None:
+    for cleared in clear_caches(world, system.launch.clear_caches, options.caches_cleared):
         log.point(constants.CACHE_CLEAR, cleared)
-    log_submission(log, system, seed)
+    log_submission(log, system, seed, options.technique.name)
     if system.model.checkpoint is not None:
         from bertbench.checkpoint.start import check_start  # noqa: PLC0415
         from bertbench.checkpoint.tensor_names import pieces  # noqa: PLC0415
@@ -155,9 +159,12 @@ def _log_start(log: MlperfLog, system: System, world: World, seed: int, caches_c
         log_weights(log, (piece.tensorflow for piece in pieces(system.model.shape())))
 
 
-def make_sampler(system: System, training: Dataset, seed: int) -> Sampler:
-    """Return the sampler that chooses the samples of every data-parallel rank, by the system's `data.balance`."""
-    planner = make_planner(system, training.entries_N, derive(seed, "data"))
+def make_sampler(system: System, training: Dataset, seed: int, technique: Technique = EVERY_STEP) -> Sampler:
+    """Return the sampler that chooses the samples of every data-parallel rank, by the system's `data.balance`.
+
+    A technique can assign them to ranks in another way.
+    """
+    planner = make_planner(system, training.entries_N, derive(seed, "data"), technique.assign)
     if system.parallel.pipeline > 1:
         from bertbench.parallel.microbatches import TokenSampler  # noqa: PLC0415 - for split models only
 
@@ -177,6 +184,7 @@ def make_trainer(
     arithmetic: Arithmetic | None = None,
     warm_up_sizes: Iterable[Bin] = (),
     graphs_if_faster: bool = False,
+    technique: Technique = EVERY_STEP,
 ) -> Trainer:
     """Return the trainer of this rank's model, or of its part of the model.
 
@@ -184,6 +192,8 @@ def make_trainer(
     time limit allows. With `graphs_if_faster`, graphs are recorded only if they save time.
     """
     products = dict(arithmetic.products) if arithmetic else {}
+    is_plain = system.compute.compile != "graphs" and not system.parallel.splits
+    assert is_plain or technique == EVERY_STEP, "techniques are for whole models, whose steps aren't recorded"
     first_steps = range(min(system.max_steps, _MEASURED_STEPS))
     if system.compute.compile == "graphs":
         from bertbench.training.graph_trainer import GraphTrainer  # noqa: PLC0415 - for few runs
@@ -192,7 +202,16 @@ def make_trainer(
         return GraphTrainer(system, world, seed, sampler.bins, startup, products, only_if_faster=graphs_if_faster)
     if not system.parallel.splits:
         lengths_S = longest_part(sampler, first_steps)
-        return WholeTrainer(system, world, seed, startup, products, warm_up_sizes, warm_up_lengths_S=lengths_S)
+        return WholeTrainer(
+            system,
+            world,
+            seed,
+            startup,
+            products,
+            warm_up_sizes,
+            warm_up_lengths_S=lengths_S,
+            technique=technique,
+        )
     from bertbench.parallel.microbatches import TokenSampler  # noqa: PLC0415
     from bertbench.training.layout_trainer import LayoutTrainer  # noqa: PLC0415
 

@@ -15,6 +15,7 @@ from bertbench.launch.options import RunOptions
 from bertbench.loading.inputs import open_split
 from bertbench.results.files import ResultFiles, reserve_number
 from bertbench.training.build import make_sampler
+from bertbench.training.technique import EVERY_STEP, Technique, check_resumed
 from compliance.read.find import LOG_PATTERN
 
 
@@ -28,8 +29,8 @@ class OpenedRun(NamedTuple):
     """The exit code of a run that has ended before, so that nothing remains to be done."""
 
 
-def open_run_files(system: System, options: RunOptions) -> OpenedRun:
-    """Return the files of the run that the options ask for.
+def open_run_files(system: System, options: RunOptions, technique: Technique = EVERY_STEP) -> OpenedRun:
+    """Return the files of the run that the options ask for, which trains by a technique.
 
     A new run's log is reserved. Raises ConfigError if the options contradict each other or the interrupted run, or name
     a log that another run has, and CheckpointError if they name no run.
@@ -41,7 +42,7 @@ def open_run_files(system: System, options: RunOptions) -> OpenedRun:
         print(f"{options.result}: this run has ended: {status}", file=sys.stderr)
         code = 0 if status == constants.SUCCESS else TARGET_MISSED
         return OpenedRun(ResultFiles(options.result), code=code)
-    resumption = _resumption_of(system, options)
+    resumption = _resumption_of(system, options, technique)
     files = resumption.files if resumption else _reserved(system, options)
     if options.job:
         _write(interrupted, str(files.log.absolute()))
@@ -77,7 +78,7 @@ def _write(file: Path, text: str) -> None:
         raise ConfigError(f"{file}: cannot be written ({system_reason(error)}); set LOGDIR") from error
 
 
-def _resumption_of(system: System, options: RunOptions) -> Resumption | None:
+def _resumption_of(system: System, options: RunOptions, technique: Technique) -> Resumption | None:
     """Return where the run resumes; None for a new run.
 
     Raises ConfigError if the options contradict the interrupted run, and CheckpointError if they name no run.
@@ -97,6 +98,7 @@ def _resumption_of(system: System, options: RunOptions) -> Resumption | None:
     if exported is not None and options.seed != meta.seed:
         raise ConfigError(f"SEED={exported}: the resumed run has seed {meta.seed}; unset it")
     resumption.check(system, options.seed, options.allow_config_change)
+    check_resumed(resumption, technique, system)
     make_sampler(system, open_split(system, "train"), meta.seed).planner.check_world(meta.nodes, meta.ranks)
     return resumption
 

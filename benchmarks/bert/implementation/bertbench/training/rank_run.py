@@ -27,6 +27,7 @@ from bertbench.run_files.straggler import straggler_of
 from bertbench.training.build import TrainOptions
 from bertbench.training.opened import OpenedRun, open_run_files
 from bertbench.training.short_run import shortened
+from bertbench.training.technique import EVERY_STEP, Technique
 from bertbench.training.train import train
 from compliance.read.log import CannotJudge, read_events
 from compliance.read.run import RunFacts
@@ -49,7 +50,13 @@ def outcome(files: ResultFiles) -> dict[str, object]:
     }
 
 
-def run_as_rank(system: System, ranks: Ranks, options: RunOptions, announce: Callable[[], None]) -> int:
+def run_as_rank(
+    system: System,
+    ranks: Ranks,
+    options: RunOptions,
+    announce: Callable[[], None],
+    technique: Technique = EVERY_STEP,
+) -> int:
     """Run this process as one rank, and return its exit code.
 
     Rank 0 opens the run's files and calls `announce`, unless the launcher has done both.
@@ -62,7 +69,7 @@ def run_as_rank(system: System, ranks: Ranks, options: RunOptions, announce: Cal
         startup.mark("meeting")
         agree_on_variables(world, options.exported or {})
         profiler = Profiler(world, on=options.short == "profile")
-        opened = world.from_all(_opened(system, world, options) if world.leads else None)[0]
+        opened = world.from_all(_opened(system, world, options, technique) if world.leads else None)[0]
         assert opened is not None, "rank 0 opens them"
         files, resumption, code = opened
         if code is not None:
@@ -70,7 +77,7 @@ def run_as_rank(system: System, ranks: Ranks, options: RunOptions, announce: Cal
         seed = resumption.meta.seed if resumption else agreed_seed(world, options.seed)
         if world.leads:
             if not resumption:
-                files.describe(system, seed, options.exported or {})
+                files.describe(system, seed, options.exported, configuration=technique.configuration(system))
             leave_log(world.store, files.log)
             if not options.launched:
                 announce()
@@ -79,7 +86,7 @@ def run_as_rank(system: System, ranks: Ranks, options: RunOptions, announce: Cal
             progress.message(f"{system.name}: ranks {world.size}, seed {seed}, log {shown_path(files.log)}")
             if resumption:
                 progress.message(f"resumes after step {resumption.meta.step}, from {resumption.path}")
-            chosen = TrainOptions(resumption, startup, profiler, options.short, options.caches_cleared)
+            chosen = TrainOptions(resumption, startup, profiler, options.short, options.caches_cleared, technique)
             own_files = files if world.leads else None
             run = train(system, world, seed, own_files, progress, chosen)
             if own_files and options.short == "profile":
@@ -89,14 +96,14 @@ def run_as_rank(system: System, ranks: Ranks, options: RunOptions, announce: Cal
     return 0 if run.reason is None or options.short else TARGET_MISSED
 
 
-def _opened(system: System, world: World, options: RunOptions) -> OpenedRun:
+def _opened(system: System, world: World, options: RunOptions, technique: Technique) -> OpenedRun:
     """Return the run's files on rank 0: those that the launcher has opened, or else those that it opens now."""
     if options.launched:
         assert options.result is not None, "the launcher names the log"
         return OpenedRun(ResultFiles(options.result), find_resumption(options.resume, None, options.result.parent))
     if log := log_left(world.store):
         options = replace(options, resume="auto", result=log)
-    opened = open_run_files(system, options)
+    opened = open_run_files(system, options, technique)
     if opened.code is None:
         began = options.began or process_started()
         begin_attempt(opened.files, opened.resumption, system, replace(options, began=began))

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from bertbench.config import System
-from bertbench.config.optimizer import Communication, Sync
+from bertbench.config.optimizer import Communication
 from bertbench.distributed.sliced_tensor import SlicedTensor
 from bertbench.distributed.world import World
 from bertbench.loading.batch import synthetic
@@ -142,7 +142,7 @@ def _small(system: System) -> System:
         "optimizer": {"ema_decay": 0.0},
     }
     sections = {name: getattr(system, name).model_copy(update=change) for name, change in changes.items()}
-    return system.model_copy(update={**sections, "sync": Sync(), "communication": _small_sum(system)})
+    return system.model_copy(update={**sections, "communication": _small_sum(system)})
 
 
 def _small_sum(system: System) -> Communication:

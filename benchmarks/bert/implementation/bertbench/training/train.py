@@ -48,8 +48,16 @@ def train(
     evaluations = resumption.meta.evaluations if resumption else ()
     startup = options.startup or Startup()
     profiler = options.profiler or Profiler(world, on=False)
-    preemption = Preemption(world, system.sync.report_steps)
-    with open_run(system, world, files, startup, resumption is not None, options.not_a_result) as (log, metrics, clock):
+    preemption = Preemption(world, options.technique.report_steps)
+    with open_run(
+        system,
+        world,
+        files,
+        startup,
+        resumed=resumption is not None,
+        not_a_result=options.not_a_result,
+        report_steps=options.technique.report_steps,
+    ) as (log, metrics, clock):
         with clock.init():
             built = build_run(system, world, seed, files, options, startup, log)
             system = built.system

@@ -19,7 +19,6 @@ from bertbench.config import System
 from bertbench.data.store.columns import Integers
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
-from bertbench.gradients.gradient_sum import bytes_per_step
 from bertbench.loading.loader import LoadedPart
 from bertbench.model.bert import Bert
 from bertbench.model.logical_tensors import local
@@ -47,23 +46,22 @@ class Trainer(ABC):
 
     def describe_step(self) -> StepDescription:
         """Describe how gradients are sent and applied, for the run's output and files."""
-        options = self._system.communication
-        sync = self._system.sync
+        path = self._path
         clip = self._system.clip
-        bucket_elements = self._path.reducer.elements
-        shapes = [parameter.shape for parameter in self._named_parameters().values() if parameter.requires_grad]
+        bucket_elements = path.reducer.elements
         return StepDescription(
             clip=clip.mode,
-            compression=options.compression,
+            compression=self._system.communication.compression,
             bucket_elements=bucket_elements,
-            bytes_per_step=bytes_per_step(options, shapes, bucket_elements, self._world.size, sync),
+            bytes_per_step=path.reducer.bytes_per_step(),
             model_arithmetic=self._model_arithmetic,
-            optimizer_arithmetic=self._path.arithmetic,
-            sync=sync.method,
+            optimizer_arithmetic=path.arithmetic,
+            technique=path.technique,
+            clips_the_sum=path.clips_the_sum,
             clip_limit=clip.limit(len(bucket_elements)),
             clip_divisor=clip.root_of(len(bucket_elements)),
             clipped_parts=self._system.clipped_parts,
-            transport=self._path.transport,
+            transport=path.transport,
         )
 
     @abstractmethod
@@ -103,16 +101,13 @@ class Trainer(ABC):
         with in_phase(OPTIMIZER):
             path.weights.ready()
             update = path.scale.prepare(number, reduced)
-            if update.arrived:
-                path.optimizer.step(update.learning_rate, update.factor, update.taken)
+            path.optimizer.step(update.learning_rate, update.factor, update.taken)
             path.scale.advance(update)
             path.weights.publish()
-            if path.outer_step is not None:  # local SGD and DiLoCo
-                path.outer_step.take_if_due(number + 1)
-            path.view.add_weights(number + 1)
+            path.view.after_update(number + 1)
         path.reducer.drop()
         return StepReport(
-            loss=path.view.reported_loss(loss, reduced.norm),
+            loss=loss,
             norm=reduced.norm,
             rate=update.learning_rate,
             clipped=reduced.clipped,

@@ -35,6 +35,7 @@ from bertbench.model.shape import BertShape
 from bertbench.results.metrics import StepReport
 from bertbench.training.gradient_path import build_path
 from bertbench.training.task import PRE_TRAINING, Task
+from bertbench.training.technique import EVERY_STEP, Technique
 from bertbench.training.trainer import Trainer, full_lengths
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class WholeTrainer(Trainer):
         warm_up_sizes: Iterable[Bin] = (),
         task: Task = PRE_TRAINING,
         warm_up_lengths_S: Integers | None = None,
+        technique: Technique = EVERY_STEP,
     ) -> None:
         """Build and warm up; mark the end of each in `startup`. `products` defaults to torch's own.
 
@@ -80,7 +82,7 @@ class WholeTrainer(Trainer):
         if system.precision.compute == "fp8":
             self._scaling = self._multiply_in_fp8(seed)
         set_products(self._model, products or {})
-        self._path = build_path(system, world, self._model, self._run_tiny_backward)
+        self._path = build_path(system, world, self._model, self._run_tiny_backward, technique)
         self._model_arithmetic = set_arithmetic(
             self._model, world.device, system.precision.compute, system.compute.compile
         )
@@ -180,7 +182,7 @@ class WholeTrainer(Trainer):
         for _ in range(WARMUP_STEPS):
             loaded = self._synthetic_part(generator)
             began = perf_counter()
-            self.step(system.sync.delay, [loaded] * system.data.gradient_accumulation_steps)
+            self.step(0, [loaded] * system.data.gradient_accumulation_steps)
             step_s = perf_counter() - began
         passes_in_time = int(_SIZES_S / step_s)
         for sized in islice(self._parts_of_sizes(loaded.part, generator), passes_in_time):

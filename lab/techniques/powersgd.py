@@ -3,18 +3,49 @@
 import math
 from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import torch
+from pydantic import Field
 from torch import Tensor, distributed
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 
-from bertbench.config.optimizer import GRADIENT_BYTES, Communication
+from bertbench.common.section import Count
+from bertbench.config.optimizer import GRADIENT_BYTES
+from bertbench.config.rules import allow_only
 from bertbench.gradients.buckets import Bucket
 from bertbench.gradients.exchange import Exchange
-from bertbench.gradients.gradient_sum import GradientSum, SummedSizes, scale_in_place
+from bertbench.gradients.gradient_sum import GradientSum, scale_in_place
+from bertbench.training.technique import Technique
+from lab.techniques.rules import RULES
 
 _LEAST_SAVING = 2  # torch's hook compresses a tensor only if its factors take less than half its size
+
+
+class PowerSgd(Technique):
+    """Ranks send each gradient matrix as two thin factors."""
+
+    name = "powersgd"
+    rules = (
+        *RULES,
+        *allow_only(
+            {"checkpoint.every_steps": (None,)},
+            where=lambda _: True,
+            because="asks for snapshots, which don't hold the errors that powersgd carries from step to step",
+            instead="choose another technique",
+        ),
+    )
+    takes_snapshots: ClassVar[bool] = False
+
+    rank: Count = 4
+    """Rank of the factors. A lower one sends less and keeps less of a gradient."""
+    start_step: Annotated[int, Field(ge=2)] = 10
+    """Steps that are summed in full before it starts. Raise it where the first steps diverge."""
+
+    def gradient_sum(self, exchange: Exchange) -> "PowerSgdSum":
+        """Return the sum of factors; see `Technique`."""
+        del exchange
+        return PowerSgdSum(self.rank, self.start_step)
 
 
 class PowerSgdSum(GradientSum):
@@ -23,16 +54,16 @@ class PowerSgdSum(GradientSum):
     torch's hook waits for the device when it decompresses.
     """
 
-    def __init__(self, options: Communication, exchange: Exchange) -> None:
-        super().__init__(options, exchange)
+    def __init__(self, rank: int, start_step: int) -> None:
+        self._rank = rank
+        self._start_step = start_step
         self._started: list[tuple[Bucket, torch.futures.Future[Tensor]]] = []
         self.reset()
 
-    @staticmethod
-    def bytes_per_step(sizes: SummedSizes) -> int:
+    def bytes_per_step(self, shapes: Sequence[Sequence[int]], bucket_elements: Sequence[int]) -> int:
         """Count the elements of the factors, which are sent after PowerSGD has started; see `GradientSum`."""
-        rank = sizes.options.powersgd_rank
-        return GRADIENT_BYTES * sum(_sent_elements(shape, rank) for shape in sizes.shapes)
+        del bucket_elements
+        return GRADIENT_BYTES * sum(sent_elements(shape, self._rank) for shape in shapes)
 
     def begin(self, bucket: Bucket, factor: Tensor | None) -> None:
         """Start torch's hook on the bucket, whose sum will be an approximation; see `GradientSum`."""
@@ -60,13 +91,13 @@ class PowerSgdSum(GradientSum):
         """Forget the errors and factors of earlier steps, and restart the count of steps."""
         self._state = PowerSGDState(
             distributed.group.WORLD,
-            matrix_approximation_rank=self._options.powersgd_rank,
-            start_powerSGD_iter=self._options.powersgd_start_step,
+            matrix_approximation_rank=self._rank,
+            start_powerSGD_iter=self._start_step,
             orthogonalization_epsilon=1e-8,  # without it, the zero gradient of an unused embedding would result in NaN
         )
 
 
-def _sent_elements(shape: Sequence[int], rank: int) -> int:
+def sent_elements(shape: Sequence[int], rank: int) -> int:
     """Count the elements that are sent of an n x m matrix: factors n x r and r x m, or all if factors save too little.
 
     Further dimensions are part of m.

@@ -1,26 +1,26 @@
-"""Compression that carries its error (communication.compression int8, topk), on real gloo ranks."""
+"""Compressed sums that carry their errors, int8 and top-k, on real gloo ranks."""
 
 import math
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from torch import distributed, nn
 
-from bertbench.config.optimizer import Communication
 from bertbench.distributed.world import World
-from bertbench.gradients.error_feedback import decoded_rows, encoded
-from bertbench.gradients.gradient_sum import bytes_per_step
+from lab.techniques.int8 import Int8Sum, decoded_rows, encoded, sent_bytes
+from lab.techniques.topk import TopKSum
 from tests.gradients.reducing import reducer_of
 from tests.ranks import run_ranks
 from tests.watching import Watching
 
-WAYS = {"int8": Communication(compression="int8"), "topk": Communication(compression="topk", topk_share=0.05)}
+SUMS = {"int8": Int8Sum, "topk": partial(TopKSum, 0.05)}
 STEPS = 6
 SIZE = 29 * 67
 
 
-def sent_bytes(function: Any, arguments: Any, ranks: int) -> int:
+def bytes_on_the_link(function: Any, arguments: Any, ranks: int) -> int:
     """Bytes that a rank sends over its link: of an all-to-all all but its own slice, an all-gather R - 1 times."""
     name = function._schema.name
     assert name != "c10d::allreduce_"
@@ -32,7 +32,7 @@ def sent_bytes(function: Any, arguments: Any, ranks: int) -> int:
 def steps_of(world: World, name: str) -> tuple[list[float], list[float], list[float], int, int]:
     """Return totals over some steps: applied, ideal, the remaining error, and the bytes sent and by the formula."""
     model = nn.Linear(29, 67, bias=False)  # one bucket of 1,943: no multiple of 3 ranks or of 512
-    reducer = reducer_of(model, world.size, options=WAYS[name])
+    reducer = reducer_of(model, world.size, way=SUMS[name]())
     generator = torch.Generator().manual_seed(world.rank)
     applied, true = torch.zeros(SIZE), torch.zeros(SIZE)
     for step in range(-2, STEPS):
@@ -42,7 +42,7 @@ def steps_of(world: World, name: str) -> tuple[list[float], list[float], list[fl
         loss = model(torch.randn(5, 29, generator=generator)).square().sum()
         (own,) = torch.autograd.grad(loss, model.weight, retain_graph=True)
         sent = list[int]()
-        with Watching(lambda *operation, sent=sent: sent.append(sent_bytes(*operation, world.size))):
+        with Watching(lambda *operation, sent=sent: sent.append(bytes_on_the_link(*operation, world.size))):
             loss.backward()
             reducer.finish()
         if step >= 0:
@@ -53,13 +53,13 @@ def steps_of(world: World, name: str) -> tuple[list[float], list[float], list[fl
         slices = [torch.empty(len(left) // world.size) for _ in range(world.size)]
         distributed.all_gather(slices, reducer.state()[f"slice_error.{world.rank}.0"])
         left = left + torch.cat(slices)
-    handed = bytes_per_step(WAYS[name], [], reducer.elements, world.size)
+    handed = reducer.bytes_per_step()
     # top-k's all-gather forwards every rank's contribution; int8's all-to-all and all-gather send as much as a ring
     by_formula = (world.size - 1) * (handed if name == "topk" else 2 * handed // world.size)
     return applied.tolist(), true.tolist(), left[:SIZE].tolist(), sum(sent), by_formula
 
 
-@pytest.mark.parametrize("name", WAYS)
+@pytest.mark.parametrize("name", SUMS)
 def test_applied_and_carried_parts_add_up_to_the_sum_for_the_bytes_of_the_formula(name: str) -> None:
     answers = run_ranks(3, steps_of, name)
     first_applied = answers[0][0]
@@ -71,7 +71,7 @@ def test_applied_and_carried_parts_add_up_to_the_sum_for_the_bytes_of_the_formul
 
 
 def test_eight_bits_are_a_quarter_of_the_bytes() -> None:
-    assert bytes_per_step(WAYS["int8"], [], [1_000_001], 4) == 4 * (250_001 + 4 * 489) < 1.01 * 1_000_001
+    assert sent_bytes(1_000_001, 4) == 4 * (250_001 + 4 * 489) < 1.01 * 1_000_001
 
 
 def test_a_block_is_rounded_to_127ths_of_its_largest_element() -> None:
@@ -87,14 +87,14 @@ def test_a_block_is_rounded_to_127ths_of_its_largest_element() -> None:
     assert not decoded_rows(encoded(row), 600)[1, :512].isfinite().any()
 
 
-@pytest.mark.parametrize("name", WAYS)
+@pytest.mark.parametrize("name", SUMS)
 def test_a_gradient_that_is_not_finite_on_one_rank_becomes_so_on_every_rank(name: str) -> None:
     assert run_ranks(2, broken_gradient, name) == [True, True]
 
 
 def broken_gradient(world: World, name: str) -> bool:
     model = nn.Linear(3, 5)
-    reducer = reducer_of(model, world.size, options=WAYS[name])
+    reducer = reducer_of(model, world.size, way=SUMS[name]())
     model(torch.full((1, 3), math.nan if world.rank else 1.0)).sum().backward()
     reducer.finish()
     return bool(model.weight.grad.isnan().any())

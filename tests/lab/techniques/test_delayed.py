@@ -1,14 +1,13 @@
-"""Gradients of a fixed age (sync.method delayed), on real gloo processes."""
+"""Gradients of a fixed age, on real gloo processes."""
 
 import pytest
 import torch
 from torch import nn
 
-from bertbench.config.optimizer import Communication
 from bertbench.distributed.world import World
-from bertbench.gradients.delayed import DelayedSum
 from bertbench.gradients.exchange import Exchange
 from bertbench.gradients.gradient_sum import ElementSum
+from lab.techniques.delayed import Delayed, DelayedSum
 from tests.conftest import Tiny
 from tests.gradients.reducing import reducer_of
 from tests.ranks import run_ranks
@@ -18,18 +17,13 @@ DROPOUT = "model.hidden_dropout=0.1"
 
 
 def test_age_zero_equals_every_step_bit_for_bit_and_its_snapshot_has_no_more(tiny: Tiny) -> None:
-    systems = [
-        tiny(DROPOUT),
-        tiny(DROPOUT, "sync.method=delayed", "sync.delay_steps=0"),
-        tiny(DROPOUT, "sync.every_steps=7", "sync.outer_momentum=0.5", "sync.delay_steps=3"),  # of methods that are off
-    ]
-    plain, *others = run_ranks(2, trained, 5, *systems)[0]
-    assert others == [plain, plain]
+    plain, delayed = run_ranks(2, trained, 5, tiny(DROPOUT), (tiny(DROPOUT), Delayed(steps=0)))[0]
+    assert delayed == plain
     assert plain.state == {"model", "optimizer"}
 
 
 def test_age_two_waits_two_steps_and_its_seed_repeats_it(tiny: Tiny) -> None:
-    late = tiny("sync.method=delayed", "sync.delay_steps=2")
+    late = tiny(), Delayed(steps=2)
     first, second = run_ranks(2, trained, 6, late, late, tiny())
     once, again, plain = first
     assert once == again == second[0]
@@ -49,7 +43,7 @@ def test_a_step_gets_the_sum_of_the_step_that_many_steps_ago() -> None:
 
 def sums_of_steps(world: World, delay: int) -> list[float]:
     model = nn.Linear(1, 1, bias=False)
-    reducer, answers = reducer_of(model, world.size, way=DelayedSum(ElementSum(Communication(), Exchange()), delay)), []
+    reducer, answers = reducer_of(model, world.size, way=DelayedSum(ElementSum(Exchange()), delay)), []
     for step in range(5):
         reducer.drop()
         model(torch.full((1, 1), 10.0**world.rank * (step + 1))).sum().backward()
@@ -60,10 +54,10 @@ def sums_of_steps(world: World, delay: int) -> list[float]:
 
 
 def test_the_rate_is_divided_by_one_more_than_the_age_and_returns(tiny: Tiny) -> None:
-    late = ("sync.method=delayed", "sync.delay_steps=1", "schedule.max_steps=100", "schedule.decay_steps=1000000000")
-    rates = tiny(*late, "sync.correction_steps=4").learning_rate
+    slow = ("schedule.max_steps=100", "schedule.decay_steps=1000000000")
+    rates = Delayed(correction_steps=4).learning_rate(tiny(*slow).learning_rate)
     base = 1e-2
     expected = [base / 2, base / 2**0.75, base / 2**0.5, base / 2**0.25, base, base]
     assert [rates.rate(step) for step in range(6)] == pytest.approx(expected, rel=1e-6)
-    by_warm_up = tiny(*late, "schedule.warmup_steps=2").learning_rate
+    by_warm_up = Delayed().learning_rate(tiny(*slow, "schedule.warmup_steps=2").learning_rate)
     assert [by_warm_up.rate(step) for step in (1, 2)] == pytest.approx([base / 2 / 2**0.5, base], rel=1e-6)

@@ -1,0 +1,29 @@
+"""What every technique asks of a system: plain steps of whole models, in the open division."""
+
+from bertbench.config.rules import Rule, allow_only
+from bertbench.config.settings import Settings
+from bertbench.config.step_rules import UNSCALED
+
+
+def _models_are_whole(settings: Settings) -> str | None:
+    if not settings.parallel.splits:
+        return None
+    return "parallel splits the model, but techniques need whole models; leave parallel out, or leave out --technique"
+
+
+RULES: tuple[Rule, ...] = (
+    *allow_only(
+        {
+            "hardware.division": ("open",),
+            "optimizer.sharded": (False,),  # each rank keeps its whole state
+            "optimizer.impl": ("torch",),  # Triton's kernels read sums where only the product's own leave them
+            "compute.compile": (None, "none", "default"),  # a recorded step replays the product's own parts
+            "communication.compression": ("none",),
+            "precision.compute": UNSCALED,  # a step can't be skipped, and an overflow would stay in a carried error
+        },
+        where=lambda _: True,
+        because="doesn't go with a technique of the laboratory",
+        instead="leave out --technique",
+    ),
+    _models_are_whole,
+)
