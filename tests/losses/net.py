@@ -201,7 +201,11 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help="settings to train (default: all)")
     parser.add_argument("--record", action="store_true", help="write the losses instead of comparing them")
     arguments = parser.parse_args()
-    names = arguments.names or [*PRETRAINING, *FINE_TUNING]
+    known = [*PRETRAINING, *FINE_TUNING]
+    names = arguments.names or known
+    for name in names:
+        if name not in known:
+            parser.error(f"found {name!r}, expected some of {', '.join(known)}")
     expected, same_processor = ({}, True) if arguments.record else recorded()
     found = {}
     differing = 0
