@@ -179,7 +179,6 @@ def recipe_of(system: "System") -> "TextRecipe":
         vocab_size=settings.vocab_size,
         held_out_fraction=settings.held_out_fraction,
         held_out_samples=settings.held_out_samples,
-        shard_samples=settings.shard_samples,
         seed=settings.seed,
     )
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Self
 
-from bertbench.balance.plan import EXCHANGING, STRATIFIED
+from bertbench.balance.plan import STRATIFIED
 from bertbench.common.errors import ConfigError
 from bertbench.common.reads import Choice, Reads, Unread
 from bertbench.config.system import System, setting_names
@@ -84,7 +84,6 @@ ONLY_WITH: dict[str, Needs] = {
     "model.initializer_range": _RANDOM_WEIGHTS,
     "model.initial_weights": _RANDOM_WEIGHTS,
     "data.equal_counts": _only_with("data.balance", "planned", "planned_local"),
-    "data.deal": _only_with("data.balance", *EXCHANGING),
     "data.strata_edges": _only_with("data.balance", *STRATIFIED),
     "data.strata_quotas": _only_with("data.balance", *STRATIFIED),
     "optimizer.muon": _only_with("optimizer.name", "muon"),

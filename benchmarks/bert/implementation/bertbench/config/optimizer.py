@@ -33,8 +33,6 @@ class MuonSettings(Section):
 
     momentum: Fraction = 0.95
     """Share of the last update's direction that the next one keeps."""
-    nesterov: bool = True
-    """Whether the momentum is Nesterov's."""
     ns_steps: Annotated[int, Field(ge=1, le=100)] = 5
     """Newton-Schulz iterations of one update. Fewer are faster and less exact."""
 

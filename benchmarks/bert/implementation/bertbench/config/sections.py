@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveFloat
 
-from bertbench.balance.assignment import RowOrder
 from bertbench.balance.plan import Method
 from bertbench.common.section import Count, Fraction, Section, Share
 from bertbench.model.options import CompileMode, PrecisionName, ProductsName, ResidualName
@@ -128,8 +127,6 @@ class Recipe(Section):
     held_out_samples: Count
     """Number of evaluation samples that are made from the held-out documents. More samples make accuracies more exact,
     and evaluations longer."""
-    shard_samples: Count = 65_536
-    """Number of samples in each file of the dataset. Lower it for smaller files."""
     seed: NonNegativeInt = 12345
     """Seed by which masks, lengths and held-out documents are chosen. Another seed makes another dataset."""
 
@@ -169,9 +166,6 @@ class Data(Section):
     equal_counts: bool = False
     """Give every rank the same number of samples (planned, planned_local). `loss.normalize` rank needs this, and so
     does the closed division."""
-    deal: RowOrder = "snake"
-    """How samples are assigned if `balance` sorts them. `raster`: every row from the first rank to the last. `snake`:
-    the direction changes with every row."""
     strata_edges: tuple[Count, ...] = (128, 256, 384, 512)
     """Longest sequence of each stratum, in tokens. Stratified batches draw from each stratum."""
     strata_quotas: tuple[NonNegativeInt, ...] | None = None

@@ -145,7 +145,6 @@ class System(Section):
         return Balance(
             method=data.balance,
             cost=CostModel.of_shape(self.model.shape()),
-            row_order=data.deal,
             equal_counts=data.equal_counts,
             strata_edges=data.strata_edges,
             strata_quotas=data.strata_quotas,
