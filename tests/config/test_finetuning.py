@@ -59,7 +59,9 @@ def test_the_studys_values_are_in_its_systems() -> None:
         assert (optimizer.name, optimizer.learning_rate, optimizer.weight_decay, optimizer.epsilon) == (
             "adam", 3e-5, 0.01, 1e-6,
         )  # fmt: skip
-        assert (system.global_batch_size, system.squad.epochs, system.schedule.warmup_steps) == (16, 5, 500)
+        assert (system.squad.epochs, system.schedule.warmup_steps) == (5, 500)
+        # 16 samples for each GPU and two accumulation steps
+        assert system.global_batch_size == 2 * 16 * system.world_size
         assert (system.model.hidden_size, system.model.layers) == (768, 12)
         assert system.world_size == int(name[-4])
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bertbench.common.paths import LAUNCH, REPOSITORY
-from bertbench.launch.variables import RUNS, TABLE
+from bertbench.launch.variables import TABLE
 from tests.conftest import Program
 
 # the variables of an image, which would win over the job's
@@ -234,7 +234,6 @@ def test_a_variable_names_the_system_and_another_the_number_of_runs(tmp_path: Pa
 
 WRONG = [
     ("", "no system given; name it after run.sub, or export DGXSYSTEM"),
-    ("NEXP=2 RUNS=3 DGXSYSTEM=x", "NEXP is 2 and RUNS is 3; unset one of them"),
     ("NEXP=0 DGXSYSTEM=x", "NEXP is '0'; set it to a number of at least 1"),
     ("CONT=/x.sqsh PYXIS= DGXSYSTEM=x", "CONT is /x.sqsh and this node has none of pyxis enroot to start it; set CONT"),
     ("CONT=/ CONTAINER=enroot DGXSYSTEM=x", "CONT is / and this node has none of enroot to start it; set CONTAINER"),
@@ -257,7 +256,7 @@ def test_a_contradiction_ends_the_job_before_a_step(
 
 @pytest.mark.parametrize(
     ("script", "left_out"),
-    [("run.sub", set()), ("run_with_docker.sh", {*RUNS, "CONT", "DATADIR", "LOGDIR"})],
+    [("run.sub", set()), ("run_with_docker.sh", {"NEXP", "CONT", "DATADIR", "LOGDIR"})],
 )
 def test_the_scripts_know_every_variable_that_is_honoured(script: str, left_out: set[str]) -> None:
     found = re.search(r"submission=\((.*?)\)", (LAUNCH / script).read_text(), re.DOTALL)

@@ -75,7 +75,7 @@ def test_a_published_configuration_is_the_system_that_ships_for_it(
         monkeypatch.setenv(name, text)
     (line,) = answer("launch", "--on", "slurm", "--dry-run")["commands"]
     assert line[0] == "env"
-    assert {"CONTAINER=pyxis", "CONT=registry.example.org#bert:1", "NEXP=10", "RUNS=10"} <= set(line)
+    assert {"CONTAINER=pyxis", "CONT=registry.example.org#bert:1", "NEXP=10"} <= set(line)
     assert {"--nodes=8", "--ntasks-per-node=8", "--time=155"} <= set(line)
     assert line[-1] == "dgxa100_n8"  # which has all values of this submission: nothing is left for --set
     monkeypatch.setenv("MAX_STEPS", "1060")
@@ -189,7 +189,6 @@ def test_an_empty_variable_is_not_set(honoured: Honoured) -> None:
 REFUSED = {
     "NEXP=abc": "NEXP=abc: expected a whole number of at least 1",
     "NEXP=0": "NEXP=0: expected a whole number of at least 1",
-    "NEXP=2 RUNS=3": "NEXP=2 and RUNS=3 differ: unset one of them",
     "SEED=-1": "SEED=-1: expected a whole number of at least 0",
     "SEED=3 NEXP=2": "SEED=3 with NEXP=2 would repeat the same run; unset one of them",
     "LR=fast": "LR=fast: expected a number above 0",
@@ -277,16 +276,16 @@ def test_a_command_that_makes_one_run_refuses_several(printed: Printed, monkeypa
 def test_a_variable_of_run_sub_beats_the_file_and_an_argument_beats_it(
     answer: Answer, printed: Printed, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    exported = {"RESTARTS": "3", "BERTBENCH_HOME": str(tmp_path), "RUNS": "4", "GPUS": "device=2"}
+    exported = {"RESTARTS": "3", "BERTBENCH_HOME": str(tmp_path), "NEXP": "4", "GPUS": "device=2"}
     for name, text in exported.items():
         monkeypatch.setenv(name, text)
     (line,) = answer("launch", "dgxa100_n1", "--on", "slurm", "--dry-run")["commands"]
-    assert {"RESTARTS=3", f"BERTBENCH_HOME={tmp_path}", "RUNS=4", "NEXP=4"} <= set(line)
+    assert {"RESTARTS=3", f"BERTBENCH_HOME={tmp_path}", "NEXP=4"} <= set(line)
     (line,) = answer("launch", "dgxa100_n1", "--on", "docker", "--dry-run")["commands"]
-    assert {"GPUS=device=2", "RUNS=4", "NEXP=4"} <= set(line)
+    assert {"GPUS=device=2", "NEXP=4"} <= set(line)
     more = ("--set", "launch.max_restarts=1", "--runs", "2")
     (line,) = answer("launch", "dgxa100_n1", "--on", "slurm", "--dry-run", *more)["commands"]
-    assert {"RESTARTS=1", "RUNS=2", "NEXP=2"} <= set(line)
+    assert {"RESTARTS=1", "NEXP=2"} <= set(line)
     monkeypatch.setenv("RESTARTS", "often")
     assert "RESTARTS is 'often'" in printed("launch", "dgxa100_n1", "--on", "slurm", "--dry-run", code=2)
 

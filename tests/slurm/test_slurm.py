@@ -85,7 +85,7 @@ def runs(cluster: slurm.Cluster, tmp_path: Path, tiny_folder: Path) -> Runs:
 
 def test_two_runs_on_two_nodes_reach_the_target_with_a_log_each(runs: Runs) -> None:
     reachable = words(("evaluation.target=0.01", "schedule.max_steps=400"))
-    job = runs.submit(*reachable, RUNS="2", CLEAR_CACHES="true")
+    job = runs.submit(*reachable, NEXP="2", CLEAR_CACHES="true")
     runs.completed(job, 150)
     folder = runs.folder / "runs" / "two_nodes" / "bert"
     logs = sorted(folder.glob("result_*.txt"))
@@ -121,7 +121,7 @@ def kill(rank: int, job: str) -> None:
 
 
 def test_two_smoke_runs_complete_their_job(runs: Runs) -> None:
-    job = runs.submit("--smoke", RUNS="2")
+    job = runs.submit("--smoke", NEXP="2")
     runs.completed(job, 150)
     logs = (runs.folder / "runs" / "two_nodes" / "smoke").glob("smoke_*.txt")
     assert sorted(log.name for log in logs) == ["smoke_0.txt", "smoke_1.txt"]
@@ -168,7 +168,7 @@ def assert_wall_clock(log: Path, job_submitted: float, *spent_on: str) -> None:
 
 
 def test_near_the_end_of_its_wall_time_a_job_is_queued_again_and_resumes(runs: Runs) -> None:
-    job = runs.submit(*LASTING, REQUEUE="1", RUNS="2")
+    job = runs.submit(*LASTING, REQUEUE="1", NEXP="2")
     folder = runs.training(number=1)  # the second run, with the first one done
     runs.cluster.call("scancel", "--batch", "--signal=USR1", job)
     runs.queued_again(job)
@@ -400,7 +400,7 @@ def test_a_printed_line_queues_the_job_from_another_shell(runs: Runs, clone: Pat
 
 
 WRONG = {
-    "RUNS=no": "RUNS is 'no'; set it to a number",
+    "NEXP=no": "NEXP is 'no'; set it to a number",
     "NEXP=no": "NEXP is 'no'; set it to a number",
     "LR=fast": "bertbench: LR=fast: expected a number above 0",
     "DGXNNODES=3": "DGXNNODES=3: two_nodes has 2 nodes",

@@ -3,7 +3,7 @@
 # SYSTEM may be the path of a system file. Its folder is then mounted, because the file may extend others next to it.
 #
 #   CONT      image (default: bertbench)
-#   NEXP      number of runs, one after the other (default: 1; a result needs 10). RUNS means the same
+#   NEXP      number of runs, one after the other (default: 1; a result needs 10)
 #   DATADIR   folder with the data, read-only in the container (default: data/ in the repository)
 #   LOGDIR    folder for results (default: runs/ in the repository)
 #   GPUS      value for `docker run --gpus`: all (default), or none for a system that computes on the CPU
@@ -26,11 +26,8 @@ if [[ $# -ge 1 && "$1" != -* ]]; then
   shift
 fi
 [[ -n "$named" ]] || fail "no system given; source a config_*.sh, or give a name from \`bertbench config list\`"
-for variable in NEXP RUNS; do
-  [[ "${!variable:-1}" =~ ^[1-9][0-9]*$ ]] || fail "$variable is '${!variable}'; set it to a number of at least 1"
-done
-runs="${NEXP:-${RUNS:-1}}"
-[[ "${RUNS:-$runs}" == "$runs" ]] || fail "NEXP is $NEXP and RUNS is $RUNS; unset one of them"
+runs="${NEXP:-1}"
+[[ "$runs" =~ ^[1-9][0-9]*$ ]] || fail "NEXP is '$runs'; set it to a number of at least 1"
 [[ -v BERTBENCH_RUN || -z "${SEED:-}" || "$runs" == 1 ]] ||
   fail "SEED=$SEED with $runs runs would repeat the same run; unset SEED, or make one run"
 data="${DATADIR:-$repository/data}"

@@ -97,9 +97,12 @@ def test_a_layer_with_a_16_bit_residual_takes_no_more_kernels_and_moves_a_thirte
 @needs_triton
 def test_every_piece_keeps_its_budget_on_every_architecture(answer: Answer) -> None:
     rows = answer("lab", "kernels")
-    assert [(row["arch"], row["piece"]) for row in rows] == [(arch, piece) for arch in GPUS for piece in PIECES]
-    assert all(row["within_budget"] and row.keys() >= FIELDS for row in rows)
-    for row in rows:
+    pieces = [row for row in rows if "piece" in row]
+    assert [(row["arch"], row["piece"]) for row in pieces] == [(arch, piece) for arch in GPUS for piece in PIECES]
+    assert len(rows) > len(pieces), "our own kernels have rows, too"
+    assert all(row["within_budget"] for row in rows)
+    assert all(row.keys() >= FIELDS for row in pieces)
+    for row in pieces:
         if row["arch"] == "sm_90" and row["piece"] in ("step", "layer"):
             assert shown_counts(row["piece"], row["kernels"], row["launches"], row["megabytes"])
 

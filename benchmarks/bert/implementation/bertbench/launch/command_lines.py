@@ -86,7 +86,7 @@ def slurm_command(job: Job) -> CommandLine:
         **_slurm_container(),
         **_folders(),
         "BERTBENCH_HOME": os.environ.get("BERTBENCH_HOME") or str(SCRIPTS_HOME),
-        **_number_of_runs(job),
+        "NEXP": str(job.runs),
         "RESTARTS": _slurm_restarts(job),
         **_record(job),
     }
@@ -157,7 +157,7 @@ def docker_command(job: Job) -> CommandLine:
             f"{system.name} has {system.hardware.number_of_nodes} nodes, but docker starts only one; use --on slurm"
         )
     variables = {
-        **_number_of_runs(job),
+        "NEXP": str(job.runs),
         "GPUS": os.environ.get("GPUS") or ("all" if system.launch.device == "cuda" else "none"),
         **_folders(),
     }
@@ -220,11 +220,6 @@ def _site_variables(*names: str, prefixes: tuple[str, ...] = ()) -> dict[str, st
 def _folders() -> dict[str, str]:
     """Return the variables by which other processes find data and results."""
     return {"DATADIR": str(data_folder("").absolute()), "LOGDIR": str(runs_folder().absolute())}
-
-
-def _number_of_runs(job: Job) -> dict[str, str]:
-    """Return both NEXP and RUNS, because the scripts refuse two values, and a RUNS of the user's might differ."""
-    return {"NEXP": str(job.runs), "RUNS": str(job.runs)}
 
 
 def _record(job: Job) -> dict[str, str]:

@@ -30,7 +30,6 @@ from bertbench.launch.variables import (
     MUST_AGREE,
     NODES,
     NOT_READ,
-    RUNS,
     SAMPLES_OF_A_ROW,
     SETTINGS,
     SPARE_MINUTES,
@@ -136,12 +135,9 @@ class _Honouring:
             self.variables.pass_over(exported, f"the argument {argument} names the system")
 
     def _runs(self) -> None:
-        exported = self.among(RUNS)
-        if len({variable.value for variable in exported}) > 1:
-            texts = " and ".join(map(str, exported))
-            self.problems.append(f"{texts} differ: unset one of them")
-        elif exported:
-            self._runs_of(exported[0])
+        exported = self.exported.get("NEXP")
+        if exported is not None:
+            self._runs_of(exported)
         if "runs" in self.arguments:
             self.arguments.runs = self.arguments.runs or 1
             self.asked_runs = max(self.asked_runs, self.arguments.runs)

@@ -167,7 +167,6 @@ _OPTIONS = "its options are settings here; `bertbench config show SYSTEM` prints
 _DATASET = "DATADIR names the folder of the data, data.path the dataset in it"
 
 SYSTEM = dict.fromkeys(("DGXSYSTEM", "CONFIG_NAME", "PGSYSTEM"), Row("the system", _configuration))
-RUNS = dict.fromkeys(("NEXP", "RUNS"), Row("--runs", _whole_number(1)))
 HYPER_PARAMETERS = {
     "BATCHSIZE": Row("data.local_batch", _whole_number(1)),
     "GRADIENT_STEPS": Row("data.gradient_accumulation_steps", _whole_number(1)),
@@ -227,7 +226,7 @@ NOT_READ = {
 }
 TABLE = {
     **SYSTEM,
-    **RUNS,
+    "NEXP": Row("--runs", _whole_number(1)),
     "SEED": Row("--seed", _whole_number(0)),
     "WALLTIME": Row("the job's time limit", _minutes),
     "WALLTIME_MINUTES": Row("a run's time limit", _whole_minutes),
