@@ -87,7 +87,15 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def tiny_folder(tmp_path_factory: pytest.TempPathFactory, text: Path) -> Path:
+def _small_shards() -> Iterator[None]:
+    """Let datasets have several shards, even a small one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bertbench.data.text.prepare.SHARD_SAMPLES", 31)
+        yield
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(tmp_path_factory: pytest.TempPathFactory, text: Path, _small_shards: None) -> Path:
     """A prepared dataset for the tiny system."""
     from bertbench.cli.main import main  # noqa: PLC0415 - pydantic
 

@@ -37,7 +37,6 @@ TINY_SYSTEM: dict[str, Any] = {
             "dupe_factor": 2,
             "held_out_fraction": 0.2,
             "held_out_samples": 13,
-            "shard_samples": 31,
         },
     },
     "optimizer": {"name": "adam", "learning_rate": 1e-2},

@@ -17,8 +17,8 @@ sys.path.insert(0, str(_REPOSITORY))  # because lab/ is never installed
 
 from bertbench.cli.commands import GROUPS, Command  # noqa: E402
 from bertbench.config.closed import CLOSED_RULES  # noqa: E402
+from bertbench.config.given import needs_of  # noqa: E402
 from bertbench.config.load import schema  # noqa: E402
-from bertbench.config.reads import DECLARATIONS, ReadWhere  # noqa: E402
 from bertbench.config.rules import AllowedValues  # noqa: E402
 from compliance.__main__ import argument_parser  # noqa: E402
 from lab.commands import COMMANDS as LAB_COMMANDS  # noqa: E402
@@ -202,8 +202,8 @@ def _shown(value: object) -> str:
 
 
 def _condition(setting: str) -> list[str]:
-    reading = DECLARATIONS["train"].get(setting)
-    return [f"Only with {reading.needs}."] if isinstance(reading, ReadWhere) else []
+    needs = needs_of(setting)
+    return [] if needs is None else [f"Only with {needs.words}."]
 
 
 def _command(command: Command) -> Iterator[str]:

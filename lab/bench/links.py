@@ -8,6 +8,7 @@ import argparse
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from bertbench.cli.arguments import SYSTEM_HELP, add_system_arguments
@@ -16,6 +17,7 @@ from bertbench.common.errors import ConfigError
 from bertbench.common.progress import Progress
 from bertbench.config import System, load_system
 from bertbench.distributed.world import World
+from bertbench.launch.options import TRAIN
 from bertbench.loading.inputs import open_data
 from bertbench.training.technique import Technique
 from lab.bench import delay_line
@@ -151,7 +153,7 @@ def _numbers(option: str, text: str, above: float) -> list[float]:
 add_arguments, run = command(
     measure, ("--steps", None, "time N steps of each method instead of training to the target"),
     more=[
-        add_system_arguments,
+        partial(add_system_arguments, reads=TRAIN),
         option("--system", default="cpu_study", metavar="S", help=f"{SYSTEM_HELP} of two CPU ranks (cpu_study)"),
         option(
             "--mbit", default="10,100,1000", metavar="B,...",

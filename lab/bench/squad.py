@@ -19,7 +19,6 @@ from bertbench.common.errors import ConfigError
 from bertbench.common.progress import Progress
 from bertbench.common.seeding import derive
 from bertbench.config import System
-from bertbench.config.finetuning_system import load_finetuning
 from bertbench.distributed.cores import available_cores
 from bertbench.finetune.batches import ids_longest_first, span_batch
 from bertbench.finetune.features import make_features
@@ -27,6 +26,7 @@ from bertbench.finetune.score import scores_by_group
 from bertbench.finetune.span_loss import weighted_span_loss
 from bertbench.finetune.span_task import SpanTask
 from bertbench.finetune.squad_inputs import Inputs
+from bertbench.finetune.system import load_finetuning
 from lab.bench.harness import BenchResult, alternate, command, option
 from lab.bench.made_questions import write_questions
 from lab.bench.noise_scale import NoiseScale, noise_scale

@@ -30,6 +30,7 @@ from bertbench.common.section import Section
 from bertbench.config import load_system
 from bertbench.distributed.cores import available_cores
 from bertbench.distributed.spawn import environments_of
+from bertbench.launch.options import TRAIN
 from bertbench.loading.inputs import open_data
 from bertbench.machine.processor import processor
 from lab.bench.harness import BenchResult, alternate, command, option
@@ -222,6 +223,6 @@ add_arguments, run = command(
             "--out", type=Path, metavar="FOLDER",
             help="folder of finished runs, from which an interrupted comparison resumes (default: none are kept)",
         ),
-        add_system_arguments,
+        partial(add_system_arguments, reads=TRAIN),
     ],
 )  # fmt: skip

@@ -116,7 +116,7 @@ class _MuonAndAdamW(torch.optim.Optimizer):
             lr=1.0,
             weight_decay=options.weight_decay,
             momentum=options.muon.momentum,
-            nesterov=options.muon.nesterov,
+            nesterov=True,
             ns_steps=options.muon.ns_steps,
             adjust_lr_fn="match_rms_adamw",  # scales updates like ours
         )

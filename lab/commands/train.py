@@ -4,6 +4,7 @@ import argparse
 
 from bertbench.cli.arguments import system_of
 from bertbench.cli.running import add_train_arguments, train_system
+from bertbench.launch.options import run_reads
 from lab.techniques.read import TECHNIQUES, read_technique
 
 
@@ -19,9 +20,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Make one run; return the exit code of `bertbench train`."""
     words = list(arguments.technique)
-    rank_words = ["lab", "train", arguments.system, "--technique", *words]
     technique = read_technique(words)
-    as_in_train = argparse.Namespace(**{**vars(arguments), "command": "train"})
-    system = system_of(as_in_train)
+    system = system_of(arguments, run_reads(arguments.short))
     technique.check(system)
-    return train_system(system, as_in_train, technique, rank_words)
+    rank_words = ["lab", "train", arguments.system, "--technique", *words]
+    return train_system(system, arguments, technique, rank_words)

@@ -1,12 +1,11 @@
 """What every technique asks of a system: plain steps of whole models, in the open division."""
 
-from bertbench.config.rules import Rule, allow_only
-from bertbench.config.settings import Settings
-from bertbench.config.step_rules import UNSCALED
+from bertbench.config import System
+from bertbench.config.rules import UNSCALED, Rule, allow_only
 
 
-def _models_are_whole(settings: Settings) -> str | None:
-    if not settings.parallel.splits:
+def _models_are_whole(system: System) -> str | None:
+    if not system.parallel.splits:
         return None
     return "parallel splits the model, but techniques need whole models; leave parallel out, or leave out --technique"
 

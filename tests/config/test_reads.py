@@ -10,12 +10,25 @@ import pytest
 
 pytest.importorskip("pydantic", reason="loads systems")
 
+from bertbench.api.in_process import RUN_TRAINING
 from bertbench.cli.commands import COMMANDS
+from bertbench.cli.planning import ESTIMATE_LAYOUTS
 from bertbench.common.errors import ConfigError
+from bertbench.common.reads import Choice, Reads, Unread
 from bertbench.config import load_system, system_names
-from bertbench.config.load import Override
-from bertbench.config.reads import DECLARATIONS, ReadAs, ReadWhere, Unread
-from bertbench.config.unread import check_given, check_overrides, reading_of, setting_names, unread_line, value_of
+from bertbench.config.given import (
+    ONLY_WITH,
+    Override,
+    check_given,
+    check_overrides,
+    needs_of,
+    unread_line,
+    value_of,
+)
+from bertbench.config.system import setting_names
+from bertbench.finetune.system import FINETUNE_SQUAD
+from bertbench.launch.elsewhere import ON_SLURM
+from bertbench.launch.options import TRAIN, TRAIN_PROFILE, TRAIN_SMOKE
 from bertbench.results.files import ResultFiles
 from bertbench.results.run_progress import RunProgress
 from bertbench.training.train import train
@@ -31,59 +44,85 @@ if TYPE_CHECKING:
     from bertbench.distributed.world import World
     from tests.conftest import Printed, Tiny
 
-CHANGES = {change.setting: change for change in (*SEEN_IN_A_RUN, *SEEN_SLOWLY)}
 
-
-def test_every_command_that_takes_settings_declares_what_it_reads() -> None:
-    taking = set()
+def parsers_with_settings() -> dict[str, argparse.ArgumentParser]:
+    """The parsers of the commands that take --set, by the command's name."""
+    parsers = {}
     for command in COMMANDS:
         if not command.reads_words:
             parser = argparse.ArgumentParser()
             command.add_arguments(parser)
-            options = {action.dest for action in parser._actions}  # argparse lists them nowhere else
-            if "overrides" in options:
-                taking.add(command.name)
-    of_commands = {name for name in DECLARATIONS if " --" not in name} - {"run_training"}  # Python's
-    assert taking - {"launch"} == of_commands
+            if "overrides" in {action.dest for action in parser._actions}:  # argparse lists them nowhere else
+                parsers[command.name] = parser
+    return parsers
 
 
-@pytest.mark.parametrize("command", DECLARATIONS)
-def test_every_setting_has_a_declared_reading(command: str) -> None:
-    for setting in setting_names():
-        reading_of(DECLARATIONS[command], setting)  # raises KeyError for one without
+OF_COMMANDS: dict[str, Reads] = {name: parser.get_default("reads") for name, parser in parsers_with_settings().items()}
+ALL_READS = {
+    reads.command: reads
+    for reads in (*OF_COMMANDS.values(), TRAIN_SMOKE, TRAIN_PROFILE, RUN_TRAINING, ON_SLURM, ESTIMATE_LAYOUTS)
+}
+CHANGES = {change.setting: change for change in (*SEEN_IN_A_RUN, *SEEN_SLOWLY)}
 
 
-def is_refused(system: System, command: str) -> str:
+def test_every_command_that_takes_settings_declares_what_it_reads() -> None:
+    named = {name: reads.command for name, reads in OF_COMMANDS.items()}
+    assert named.pop("launch") == "train"
+    assert {"train", "evaluate", "finetune squad", "data prepare"} < named.keys()
+    assert all(name == command for name, command in named.items())
+
+
+@pytest.mark.parametrize("command", ALL_READS)
+def test_a_command_declares_settings_and_sections_that_exist(command: str) -> None:
+    known = set(setting_names())
+    known |= {name.rpartition(".")[0] for name in known}
+    reads = ALL_READS[command]
+    assert {*reads.sections, *reads.exceptions} - known == set()
+
+
+@pytest.mark.parametrize("command", [name for name, reads in ALL_READS.items() if reads.trains])
+def test_a_command_that_trains_declares_every_section(command: str) -> None:
+    reads = ALL_READS[command]
+    assert [setting for setting in setting_names() if reads.of(setting) is reads.others] == []
+
+
+def test_the_longest_declared_name_of_a_setting_counts() -> None:
+    exceptions = {"data": Unread("no data"), "launch.port": Unread("no port")}
+    reads = Reads("try", sections=("data.path", "launch"), exceptions=exceptions, others=Unread("nothing else"))
+    expected = {
+        "data.balance": "no data", "data.recipe.seed": "no data", "data.path": None,
+        "launch.port": "no port", "launch.device": None, "model.layers": "nothing else", "name": "nothing else",
+    }  # fmt: skip
+    found = {setting: reads.of(setting) for setting in expected}
+    assert {setting: unread and unread.remedy for setting, unread in found.items()} == expected
+
+
+def is_refused(system: System, reads: Reads) -> str:
     try:
-        check_given(system, command)
+        check_given(system, reads)
     except ConfigError as error:
         return str(error)
     return ""
 
 
-@pytest.mark.parametrize("command", DECLARATIONS)
+@pytest.mark.parametrize("command", ALL_READS)
 def test_a_changed_setting_passes_or_is_refused_by_name_as_declared(tiny: Tiny, command: str) -> None:
+    reads = ALL_READS[command]
     for setting, change in CHANGES.items():
-        system = tiny(*change.overrides)
-        system = system.model_copy(update={"task": "squad" if command == "finetune squad" else "pretrain"})
-        only = system.from_origins(None, {setting: f"--set {setting}"}, ())
-        text = is_refused(only, command)
-        match reading_of(DECLARATIONS[command], setting):
-            case Unread() as reading if reading.passes(value_of(system, setting)):
-                assert not text
-            case Unread() as reading:
-                assert text.startswith(f"--set {setting}: {command} doesn't read {setting}; {reading.remedy}"), text
-            case ReadAs() as reading:
-                assert bool(text) is (value_of(system, setting) not in reading.values), text
-            case ReadWhere() as reading:
-                assert bool(text) is not bool(reading.holds(system)), text
-                assert not text or setting in text
+        system = tiny(*change.overrides).model_copy(update={"task": reads.task or "pretrain"})
+        value = value_of(system, setting)
+        text = is_refused(system.from_origins(None, {setting: f"--set {setting}"}, {}), reads)
+        match reads.of(setting):
+            case Unread() as unread if not unread.passes(value):
+                assert text.startswith(f"--set {setting}: {command} doesn't read {setting}; {unread.remedy}"), text
+            case Choice() as choice if value not in choice.values:
+                assert text.startswith(f"--set {setting}: {command} can't honour it: {choice.because}; use "), text
             case _:
                 assert not text
 
 
 @pytest.mark.parametrize("setting", [
-    name for name in setting_names() if isinstance(reading_of(DECLARATIONS["train"], name), ReadWhere)
+    name for name in setting_names() if needs_of(name) and not name.startswith("squad.")
 ])  # fmt: skip
 def test_a_run_refuses_a_setting_that_another_switches_off(tiny: Tiny, setting: str) -> None:
     off = {
@@ -95,34 +134,40 @@ def test_a_run_refuses_a_setting_that_another_switches_off(tiny: Tiny, setting: 
         "communication.bucket_mb": "parallel.fully_shard=true",
         "communication.buckets": "parallel.fully_shard=true",
     }.get(setting, "loss.normalize=global")  # fmt: skip
-    system = tiny(off).from_origins(None, {setting: "--set here"}, ())
-    assert f"--set here: train reads {setting} only with" in is_refused(system, "train")
+    system = tiny(off).from_origins(None, {setting: "--set here"}, {})
+    assert f"--set here: train reads {setting} only with" in is_refused(system, TRAIN)
+
+
+def test_the_settings_that_others_switch_off_exist() -> None:
+    known = set(setting_names())
+    assert {name for name in ONLY_WITH if name not in known} == {"optimizer.muon"}  # a section
 
 
 def test_a_changed_setting_with_the_value_that_the_command_uses_anyway_passes(tiny: Tiny) -> None:
-    check_given(tiny("task=squad", "compute.compile=none", "checkpoint.final_weights=true"), "finetune squad")
-    check_given(tiny("parallel.recompute=true"), "evaluate")
-    assert is_refused(tiny("compute.products=onednn"), "train")  # its model is narrow
-    check_given(tiny("compute.products=torch"), "train")
+    check_given(tiny("task=squad", "compute.compile=none", "checkpoint.final_weights=true"), FINETUNE_SQUAD)
+    check_given(tiny("parallel.recompute=true"), OF_COMMANDS["evaluate"])
+    assert is_refused(tiny("compute.products=onednn"), TRAIN)  # its model is narrow
+    check_given(tiny("compute.products=torch"), TRAIN)
+    check_given(tiny("schedule.start_warmup_step=0", "schedule.decay_from=step_0"), TRAIN)  # without warm-up
 
 
 @pytest.mark.parametrize("name", system_names())
 def test_every_shipped_system_stays_usable_by_every_command(name: str) -> None:
     system = load_system(name)
-    commands = ["finetune squad", "config show"] if system.task == "squad" else DECLARATIONS.keys() - {"finetune squad"}
-    for command in commands:
-        check_given(system, command)
+    for reads in ALL_READS.values():
+        if reads.task in (None, system.task):
+            check_given(system, reads)
 
 
 def test_settings_in_a_file_that_a_command_does_not_read_are_one_line(tmp_path: Path, tiny_folder: Path) -> None:
     content = tiny_system(tiny_folder, launch={"walltime_minutes": 5}) | {"clip": {"mode": "bucket", "max_norm": 2.0}}
     content["data"] = {"path": str(tiny_folder), "global_batch_size": 12}
     system = load_system(write_json(tmp_path / "mine.json", content), ["clip.mode=after"])
-    assert unread_line(system, "finetune squad") == (
+    assert unread_line(system, FINETUNE_SQUAD) == (
         "mine: finetune squad doesn't read data.path, evaluation.interval_samples, evaluation.target, schedule of the "
         "system file"
     )
-    assert unread_line(system, "train") is None
+    assert unread_line(system, TRAIN) is None
 
 
 REFUSED_COMMANDS = {
@@ -173,7 +218,7 @@ def test_a_command_refuses_a_setting_that_it_cannot_honour_and_writes_nothing(
 
 def test_a_refusal_names_the_variable_that_gave_the_setting() -> None:
     with pytest.raises(ConfigError, match=r"^DATA=wiki: finetune squad doesn't read data.path; --train and"):
-        check_overrides([Override("data.path=wiki", "DATA=wiki")], "finetune squad")
+        check_overrides([Override("data.path=wiki", "DATA=wiki")], FINETUNE_SQUAD)
 
 
 def evidence(world: World, system: System, folder: Path) -> dict[str, Any]:
@@ -220,7 +265,7 @@ def test_a_changed_layout_changes_the_run(tiny: Tiny, tmp_path: Path) -> None:
 
 
 def test_these_tests_cover_every_setting() -> None:
-    read = {name for name in setting_names() if not isinstance(reading_of(DECLARATIONS["train"], name), Unread)}
+    read = {name for name in setting_names() if not isinstance(TRAIN.of(name), Unread)}
     elsewhere = {
         name for name in read if any(name == given or name.startswith(f"{given}.") for given in SEEN_ELSEWHERE)
     }

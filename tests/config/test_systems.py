@@ -113,7 +113,7 @@ def test_the_papers_runs_are_the_published_ones(nodes: int, batch: int, samples:
     # the published decay is counted from step 82, and evaluated at s + 1: (67 - 82) / (179 - 82) at step 66
     assert system.learning_rate.rate(66) == pytest.approx(4.461e-4, rel=1e-3)
     assert load_system(name, ["schedule.first_step=0"]).learning_rate.rate(66) == pytest.approx(4.497e-4, rel=1e-3)
-    assert (system.data.balance, system.data.deal) == ("stratified_presort", "snake")
+    assert (system.balance.method, system.balance.row_order) == ("stratified_presort", "snake")
     assert system.data.strata_quotas == quotas
     assert (system.clip.mode, system.clip.parts, system.communication.buckets) == ("bucket", "each", 22)
     assert system.clip.limit(22) == pytest.approx(0.2132, abs=1e-4)  # 1 / sqrt(22)

@@ -124,17 +124,15 @@ def test_shards_carry_mlperfs_fields_and_types(tiny_folder: Path) -> None:
 def test_the_same_seed_gives_byte_identical_shards_in_another_process(
     tiny_folder: Path, text: Path, tmp_path: Path
 ) -> None:
-    words = [
-        "data",
-        "prepare",
-        "--system",
-        tiny_folder.parent / "tiny.json",
-        "--text",
-        text,
-        "--out",
-        tmp_path / "again",
-    ]
-    subprocess.run([sys.executable, "-m", "bertbench", *words], check=True)
+    system = tiny_folder.parent / "tiny.json"
+    words = ["data", "prepare", "--system", system, "--text", text, "--out", tmp_path / "again"]
+    shard_samples = Manifest.read(tiny_folder).request["recipe"]["shard_samples"]
+    program = (
+        "import sys; from bertbench.cli.main import main; from bertbench.data.text import prepare\n"
+        f"prepare.SHARD_SAMPLES = {shard_samples}\n"
+        "sys.exit(main(sys.argv[1:]))"
+    )
+    subprocess.run([sys.executable, "-c", program, *words], check=True)
     for path in sorted(tiny_folder.rglob("*")):
         if path.is_file():
             assert path.read_bytes() == (tmp_path / "again" / path.relative_to(tiny_folder)).read_bytes(), path.name

@@ -13,7 +13,7 @@ from bertbench.cli.commands import COMMANDS
 from bertbench.config import load_system
 from bertbench.config.load import schema
 from bertbench.config.optimizer import OptimizerName
-from bertbench.config.unread import setting_names
+from bertbench.config.system import setting_names
 from tests.docs.listing import REPOSITORY
 
 REFERENCE: dict[str, Any] = runpy.run_path(str(REPOSITORY / "docs" / "site" / "reference.py"))

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from bertbench.config import System
-from bertbench.config.finetuning_system import load_finetuning
 from bertbench.data.text.vocabulary import Vocabulary
 from bertbench.finetune.squad import read_squad
 from bertbench.finetune.squad_inputs import Inputs
+from bertbench.finetune.system import load_finetuning
 from tests.tiny import TINY_SYSTEM
 
 QUESTIONS = Path(__file__).with_name("questions.json")

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from bertbench.config.squad_section import Squad
+from bertbench.config.sections import Squad
 from bertbench.finetune.answers import Span, WindowSpans, predict, window_spans
 from bertbench.finetune.features import Feature
 from bertbench.finetune.squad import SquadQuestion

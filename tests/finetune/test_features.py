@@ -5,7 +5,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from bertbench.config.squad_section import WindowOptions
+from bertbench.config.sections import WindowOptions
 from bertbench.data.text.vocabulary import Vocabulary
 from bertbench.finetune.features import Feature, make_features, text_of, windows
 from bertbench.finetune.squad import Answer, SquadQuestion

@@ -401,7 +401,6 @@ def test_a_printed_line_queues_the_job_from_another_shell(runs: Runs, clone: Pat
 
 WRONG = {
     "NEXP=no": "NEXP is 'no'; set it to a number",
-    "NEXP=no": "NEXP is 'no'; set it to a number",
     "LR=fast": "bertbench: LR=fast: expected a number above 0",
     "DGXNNODES=3": "DGXNNODES=3: two_nodes has 2 nodes",
     "CONT=/nowhere/image.sif": "CONT is /nowhere/image.sif and this node has none of apptainer to start it",

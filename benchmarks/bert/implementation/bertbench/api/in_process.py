@@ -11,6 +11,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -21,9 +22,10 @@ from bertbench.api.runs import RunResult, read_run
 from bertbench.checkpoint.start import check_start
 from bertbench.common.errors import ConfigError, RunError
 from bertbench.common.paths import shown_path
+from bertbench.common.reads import Unread
 from bertbench.common.user_errors import user_errors
 from bertbench.config import System
-from bertbench.config.unread import check_given, unread_line
+from bertbench.config.given import check_given, unread_line
 from bertbench.distributed.gloo import INTERFACES
 from bertbench.distributed.preemption import SIGNALS
 from bertbench.distributed.ranks import Ranks, launched_ranks
@@ -31,7 +33,7 @@ from bertbench.distributed.startup import Startup
 from bertbench.distributed.watchdog import Limits
 from bertbench.distributed.world import World, join
 from bertbench.launch.local import begin_attempt, close_log
-from bertbench.launch.options import RunOptions
+from bertbench.launch.options import TRAIN, RunOptions
 from bertbench.launch.rank import SEED_BITS
 from bertbench.loading.inputs import open_data, recipe_differences
 from bertbench.machine.describe import hardware_differences
@@ -43,7 +45,19 @@ from bertbench.training.train import train
 
 _ALONE = Ranks(rank=0, size=1, local_rank=0, local_size=1)
 _NEVER_S = 1e7  # no other rank waits for this one, which may have stopped at a breakpoint
-_COMMAND = "run_training"
+_HONOURED = "`bertbench train`, which has its own process, honours it"
+RUN_TRAINING = replace(
+    TRAIN,
+    command="run_training",
+    exceptions={
+        **TRAIN.exceptions,
+        "launch.port": Unread(f"a single rank has no others to meet; {_HONOURED}", goes_by=(0,)),
+        "launch.stall_timeout_s": Unread(f"no other rank waits for the only one; {_HONOURED}"),
+        "launch.progress_timeout_s": Unread(f"no other rank waits for the only one; {_HONOURED}"),
+        "launch.bind_cores": Unread(f"the process of the caller keeps its cores; {_HONOURED}", goes_by=(False,)),
+        "launch.max_restarts": Unread(f"the process of the caller isn't restarted; {_HONOURED}", goes_by=(0,)),
+    },
+)
 
 
 @user_errors()
@@ -64,7 +78,7 @@ def run_training(
     if seed is not None:
         check_whole_number("seed", seed, least=0)
     _check_process(system)
-    check_given(system, _COMMAND)
+    check_given(system, RUN_TRAINING)
     training, _ = open_data(system)  # before any file is written
     check_start(system)
     notes = list(_notes(system, training.folder))
@@ -111,7 +125,7 @@ def _check_process(system: System) -> None:
 
 def _notes(system: System, data: Path) -> Iterator[str]:
     """Yield notes for the caller before the run. Raises RunError if the machine doesn't have the system's GPU."""
-    if unread := unread_line(system, _COMMAND):
+    if unread := unread_line(system, RUN_TRAINING):
         yield unread
     for warning in hardware_differences(system.hardware):
         yield f"warning: {warning}"

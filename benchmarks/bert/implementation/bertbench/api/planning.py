@@ -7,17 +7,18 @@ from types import MappingProxyType
 from bertbench.balance.plan import efficiency
 from bertbench.common.errors import ConfigError, DataError
 from bertbench.common.paths import data_folder
+from bertbench.common.reads import Reads
 from bertbench.common.seeding import derive
 from bertbench.common.system_faults import exists
 from bertbench.common.user_errors import user_errors
 from bertbench.config import System
-from bertbench.config.unread import check_given
+from bertbench.config.given import check_given
 from bertbench.loading.inputs import open_split
 from bertbench.loading.sampler import make_planner
 from bertbench.plan.dry_run import dry_run
 from bertbench.plan.first_steps import index_to_plan
 
-_COMMAND = "plan"
+_PLAN = Reads("plan")  # it takes all settings of a run
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ def plan_rank(system: System, rank: int = 0) -> RankPlan:
 
     Raises BertbenchError if there is no such rank, or if no step can be planned.
     """
-    check_given(system, _COMMAND)
+    check_given(system, _PLAN)
     planned = dry_run(system, rank)
     return RankPlan(
         system=system.name,
@@ -104,7 +105,7 @@ def plan_step(system: System, step: int = 1, seed: int = 1) -> StepAssignment:
 
     Raises BertbenchError for a step or a seed that no run can have, and for data that doesn't fit the system.
     """
-    check_given(system, _COMMAND)
+    check_given(system, _PLAN)
     check_whole_number("step", step, least=1)
     check_whole_number("seed", seed, least=0)
     has_data = exists(data_folder(system.data.path), DataError)

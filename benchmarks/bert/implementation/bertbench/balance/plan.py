@@ -39,6 +39,7 @@ class Balance(NamedTuple):
     method: Method
     cost: CostModel
     row_order: RowOrder = "snake"
+    """Runs assign sorted rows as a snake, which balances better; simulations compare a raster (docs/balance.md)."""
     equal_counts: bool = False
     strata_edges: tuple[int, ...] = (128, 256, 384, 512)
     strata_quotas: tuple[int, ...] | None = None

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bertbench.common.errors import ConfigError
+from bertbench.common.reads import Reads
 from bertbench.common.system_faults import unwritable
 from compliance.read.record import answer_json
 from compliance.read.record import as_json as strict_json
@@ -60,12 +61,13 @@ def add_ruleset(parser: argparse.ArgumentParser, text: str, of_each_log: bool = 
 
 
 def add_system_arguments(
-    parser: argparse.ArgumentParser, positional: bool = False, named_by: Collection[str] = ()
+    parser: argparse.ArgumentParser, reads: Reads, positional: bool = False, named_by: Collection[str] = ()
 ) -> None:
-    """Add --set, for every command that reads a system file, and SYSTEM if `positional`.
+    """Add --set, for a command that `reads` a system file, and SYSTEM if `positional`.
 
     SYSTEM may be left out where one of the environment variables in `named_by` is exported.
     """
+    parser.set_defaults(reads=reads)
     if positional:
         add_system(parser, optional=any(os.environ.get(name, "").strip() for name in named_by))
     parser.add_argument(
@@ -169,7 +171,7 @@ def _weights_setting(path: str) -> str:
     Weights in the data folder are named relative to it, because a container mounts that folder elsewhere.
     """
     from bertbench.common.paths import data_folder
-    from bertbench.config.load import Override
+    from bertbench.config.given import Override
 
     place = Path(path).absolute()
     data = data_folder("").absolute()
@@ -209,34 +211,32 @@ def announce(arguments: argparse.Namespace, doing: str) -> None:
     print(f"bertbench {arguments.command}: {doing} ...", file=sys.stderr, flush=True)
 
 
-def system_of(arguments: argparse.Namespace) -> "System":
+def system_of(arguments: argparse.Namespace, *modes: Reads) -> "System":
     """Return the system that a command is called with, with --set applied.
 
-    Raises ConfigError as `load_system` does, for another task, and for settings that the command can't honour.
+    Raises ConfigError as `load_system` does, for another task, and for settings that the command can't honour or, if
+    `modes` are given, those modes of it.
     """
     from bertbench.config import load_system
-    from bertbench.config.finetuning_system import load_finetuning
-    from bertbench.config.unread import check_given, check_overrides
+    from bertbench.config.given import check_given, check_overrides
 
-    command: str = arguments.command
+    all_reads = modes or [arguments.reads]
     _check_one_checkpoint(arguments.overrides)
     try:
-        if command == "finetune squad":
-            return load_finetuning(arguments.system, arguments.overrides)
         system = load_system(arguments.system, arguments.overrides)
     except ConfigError:
         # whether an unread setting fits the others doesn't matter: report first that it isn't read
-        for declared in _declared(arguments):
-            check_overrides(arguments.overrides, declared)
+        for reads in all_reads:
+            check_overrides(arguments.overrides, reads)
         raise
-    for declared in _declared(arguments):
-        check_given(system, declared)
+    for reads in all_reads:
+        check_given(system, reads)
     return system
 
 
 def _check_one_checkpoint(overrides: Collection[str]) -> None:
     """Raise ConfigError if --weights is given together with other weights: the last ones would win without a word."""
-    from bertbench.config.load import Override, option_of
+    from bertbench.config.given import Override, option_of
 
     naming_weights = [override for override in overrides if override.partition("=")[0] == _CHECKPOINT]
     if len(naming_weights) > 1 and any(isinstance(override, Override) for override in naming_weights):
@@ -245,29 +245,12 @@ def _check_one_checkpoint(overrides: Collection[str]) -> None:
         )
 
 
-def say_unread(system: "System", arguments: argparse.Namespace) -> None:
-    """Print a line that names the system file's settings that the command doesn't read, if there are any."""
-    from bertbench.config.unread import unread_line
+def say_unread(system: "System", reads: Reads) -> None:
+    """Print a line that names the system file's settings that a command doesn't read, if there are any."""
+    from bertbench.config.given import unread_line
 
-    command = "train" if arguments.command == "launch" else arguments.command
-    if line := unread_line(system, command):
+    if line := unread_line(system, reads):
         say(line)
-
-
-def _declared(arguments: argparse.Namespace) -> list[str]:
-    """Return the names under which config/reads.py declares what this command reads."""
-    from bertbench.config.reads import DECLARATIONS
-
-    command: str = arguments.command
-    if command in ("train", "launch"):
-        run = f"train --{arguments.short}" if arguments.short else "train"
-        place = getattr(arguments, "on", "local")
-        names = [run, f"launch --on {place}"]
-    elif command == "estimate":
-        names = ["estimate --layouts" if arguments.layouts else "estimate"]
-    else:
-        names = [command]
-    return [name for name in names if name in DECLARATIONS]
 
 
 def write_file(path: Path, text: str, option: str = "--html") -> None:

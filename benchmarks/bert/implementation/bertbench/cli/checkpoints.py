@@ -15,6 +15,7 @@ from bertbench.cli.arguments import (
     system_of,
 )
 from bertbench.common.errors import ConfigError
+from bertbench.common.reads import Choice, Reads, Unread
 
 EXPECTATION = (
     "MLPerf's phase-1 checkpoint, unchanged, must score about 0.34085 on MLPerf's 10,000 evaluation samples: "
@@ -134,11 +135,27 @@ def export(arguments: argparse.Namespace) -> int:
     return 0
 
 
+EVALUATE = Reads(
+    "evaluate",
+    sections=("launch.device", "launch.timeout_s", "model", "data.path", "data.eval_path", "evaluation.batch_size"),
+    exceptions={
+        "precision.compute": Choice(
+            ("bf16", "fp16", "fp32"),
+            "measuring formats takes longer than an evaluation, and fp8's scales belong to a run",
+        ),
+        "precision.residual": Unread("an evaluation keeps hidden states in fp32", goes_by=("auto", "fp32")),
+        "compute.compile": Unread("compiling takes longer than one evaluation", goes_by=(None, "none", "auto")),
+        "compute.products": Unread("an evaluation multiplies by torch's own products", goes_by=("torch",)),
+    },
+)
+"""The settings of training can't change the accuracy of weights, so they are accepted."""
+
+
 def add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the system, which has the data and the model's sizes, and the weights."""
     parser.epilog = EXPECTATION
     add_path(parser, "--weights", "PATH", f"{WEIGHTS_HELP} (default: the system's model.checkpoint)")
-    add_system_arguments(parser, positional=True)
+    add_system_arguments(parser, EVALUATE, positional=True)
 
 
 def evaluate(arguments: argparse.Namespace) -> int:
@@ -159,7 +176,7 @@ def evaluate(arguments: argparse.Namespace) -> int:
     score = score_weights(system, path, ranks)
     if ranks is not None and ranks.rank:
         return 0
-    say_unread(system, arguments)
+    say_unread(system, arguments.reads)
     content = {
         "weights": str(path),
         "source": score.source,

@@ -20,6 +20,7 @@ from bertbench.cli.arguments import (
     write_file,
 )
 from bertbench.common.errors import ConfigError
+from bertbench.common.reads import Reads
 
 if TYPE_CHECKING:
     from bertbench.plan.new_system import NewSystem
@@ -57,12 +58,12 @@ def list_systems(arguments: argparse.Namespace) -> int:
 
 def add_show_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the system."""
-    add_system_arguments(parser, positional=True)
+    add_system_arguments(parser, Reads("config show", task=None), positional=True)
 
 
 def show(arguments: argparse.Namespace) -> int:
     """Print a system's resolved configuration and numbers derived from it: JSON, with or without --json."""
-    from bertbench.config.finetuning_system import as_fine_tuned
+    from bertbench.finetune.system import as_fine_tuned
 
     system = system_of(arguments)
     derived = {"world_size": system.world_size, "global_batch_size": system.global_batch_size}

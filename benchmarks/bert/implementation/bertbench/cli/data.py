@@ -16,6 +16,7 @@ from bertbench.cli.arguments import (
     system_of,
 )
 from bertbench.common.errors import ConfigError, DataError
+from bertbench.common.reads import Reads
 
 if TYPE_CHECKING:
     from bertbench.common.progress import Progress
@@ -62,7 +63,7 @@ def add_prepare_arguments(parser: argparse.ArgumentParser) -> None:
         "the samples of MLPerf's reference",
     )  # fmt: skip
     parser.add_argument("--system", help=f"system whose data.recipe and model sizes to use (default {_SYSTEM})")
-    add_system_arguments(parser)
+    add_system_arguments(parser, Reads("data prepare"))  # settings beyond the recipe can't change a dataset
     mlperf = parser.add_argument_group("--recipe mlperf (needs --text, --vocab and --out)")
     add_number(mlperf, "--dupe-factor", "N", "number of times to use each article (default 10)")
     mlperf.add_argument("--seed", type=seed, help="random_seed of MLPerf's reference script (default 12345)")
@@ -178,7 +179,6 @@ def recipe_of(system: "System") -> "TextRecipe":
         vocab_size=settings.vocab_size,
         held_out_fraction=settings.held_out_fraction,
         held_out_samples=settings.held_out_samples,
-        shard_samples=settings.shard_samples,
         seed=settings.seed,
     )
 

@@ -29,6 +29,8 @@ _TRAINING = ("system", "train", "vocab", "out")
 
 def add_squad_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the system, the questions, the weights and the folder to write, or the predictions to score."""
+    from bertbench.finetune.system import FINETUNE_SQUAD
+
     parser.epilog = (
         "The system file has task squad; its section `squad` has epochs and lengths, for example "
         "--set squad.epochs=3. docs/finetuning.md lists the output files."
@@ -46,7 +48,7 @@ def add_squad_arguments(parser: argparse.ArgumentParser) -> None:
         "--seed", type=seed,
         help="random seed; the seed of a logged run repeats that run, bit for bit on a CPU (default: chosen at random)",
     )  # fmt: skip
-    add_system_arguments(parser)
+    add_system_arguments(parser, FINETUNE_SQUAD)
     add_path(
         parser, "--score", "PREDICTIONS",
         "score these predictions for --dev, without training: a JSON object {question id: answer}, with \"\" for no "
@@ -65,7 +67,9 @@ def squad(arguments: argparse.Namespace) -> int:
     missing = [f"--{name}" for name in _TRAINING if getattr(arguments, name) is None]
     if missing:
         arguments.usage_error(f"the following arguments are required: {', '.join(missing)}")
-    system = system_of(arguments)
+    from bertbench.finetune.system import as_fine_tuned
+
+    system = as_fine_tuned(system_of(arguments))
     from bertbench.distributed.ranks import launched_ranks
     from bertbench.finetune.output import reserve_folder
     from bertbench.launch.local import check_startable, run_once
@@ -76,7 +80,7 @@ def squad(arguments: argparse.Namespace) -> int:
     check_startable(system, elsewhere="fine-tuning runs on one; add --set hardware.number_of_nodes=1")
     _squad_inputs(system, arguments)  # report bad inputs once, not on every rank
     files = reserve_folder(arguments.out)
-    say_unread(system, arguments)
+    say_unread(system, arguments.reads)
     words = passed_on(arguments, "system", "train", "dev", "vocab", "weights", "out", "seed")
     code = run_once(system, ["finetune", "squad", *words], files)
     if code == 0:

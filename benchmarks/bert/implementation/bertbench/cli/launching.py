@@ -61,8 +61,14 @@ def launch(arguments: argparse.Namespace) -> int:
     if arguments.sbatch_options and arguments.on != "slurm":
         options = " ".join(arguments.sbatch_options)
         raise ConfigError(f"{options}: words after -- are options for sbatch; add --on slurm, or leave them out")
-    system = system_of(arguments)
     from bertbench.distributed.ranks import launched_ranks
+    from bertbench.launch.elsewhere import ON_SLURM
+    from bertbench.launch.options import run_reads
+
+    modes = [run_reads(arguments.short)]
+    if arguments.on == "slurm":
+        modes.append(ON_SLURM)
+    system = system_of(arguments, *modes)
 
     here = arguments.on == "local" and not arguments.dry_run
     if here and (ranks := launched_ranks(os.environ)):  # torchrun started one of these per rank

@@ -17,6 +17,7 @@ from bertbench.cli.commands import GROUPS, callable_by, called_by
 from bertbench.common import children, environment
 from bertbench.common.close_names import close_names, did_you_mean
 from bertbench.common.errors import BertbenchError, ConfigError
+from bertbench.common.reads import Reads, Unread
 from bertbench.common.terminal import use_closest_signs
 from bertbench.common.user_errors import user_error
 from compliance.read.record import error_json
@@ -177,9 +178,12 @@ def _options_meant(words: list[str], leaf: argparse.ArgumentParser) -> list[str]
     named: dict[str, list[str]] = {}
     dotted: dict[str, list[str]] = {}
     if "--set" in leaf._option_string_actions:
-        from bertbench.config.unread import settings_read
+        from bertbench.config.system import setting_names
 
-        for setting in settings_read(leaf.prog.removeprefix("bertbench ")):
+        reads: Reads = leaf.get_default("reads")
+        for setting in setting_names():
+            if isinstance(reads.of(setting), Unread):
+                continue
             with_set = f"--set {setting}=VALUE"
             dotted[setting] = [with_set]
             named.setdefault(setting.rpartition(".")[2], []).append(with_set)

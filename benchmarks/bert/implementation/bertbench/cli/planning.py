@@ -21,6 +21,7 @@ from bertbench.cli.arguments import (
     words_of,
 )
 from bertbench.common.errors import ConfigError
+from bertbench.common.reads import Choice, Reads, Unread
 
 if TYPE_CHECKING:
     from bertbench.balance.plan import Balance
@@ -28,12 +29,51 @@ if TYPE_CHECKING:
     from bertbench.config import System
 
 
+_OF_A_RUN = (
+    "name", "description", "source", "task", "hardware", "scale_from_batch", "scale_rule",
+    "launch.ranks_per_node", "launch.device", "model", "precision", "optimizer.name", "optimizer.sharded",
+    "data.global_batch_size", "data.local_batch", "data.gradient_accumulation_steps",
+)  # fmt: skip
+_OFF_THE_CLOCK = ("launch", "data.path", "data.eval_path", "data.recipe", "checkpoint", "squad")
+"""Where and how a run starts doesn't change its time on the clock, so these are accepted without effect."""
+
+ESTIMATE = Reads(
+    "estimate",
+    sections=(
+        *_OF_A_RUN,
+        *_OFF_THE_CLOCK,
+        "optimizer.learning_rate", "optimizer.beta1", "optimizer.beta2",
+        "schedule.max_steps", "schedule.warmup_steps", "schedule.start_warmup_step",
+        "parallel.recompute", "parallel.schedule",
+    ),
+    exceptions={
+        "parallel": Unread(
+            "published runs hold whole models; `bertbench estimate --layouts` compares layouts", goes_by=(1, False)
+        ),
+    },
+    others=Unread("the estimate doesn't depend on it; leave it out"),
+)  # fmt: skip
+ESTIMATE_LAYOUTS = Reads(
+    "estimate --layouts",
+    sections=(*_OF_A_RUN, *_OFF_THE_CLOCK, "communication.bucket_mb", "communication.buckets"),
+    exceptions={
+        "parallel": Unread("it lists every layout; leave it out"),
+        "data.balance": Unread(
+            "it counts the load of every layout as data.balance planned gives it", goes_by=("planned",)
+        ),
+        "precision.compute": Unread("it counts products in 16 bits", goes_by=("bf16", "fp16")),
+        "communication.compression": Choice(("none", "fp16", "bf16"), "fewer than 16 bits count as 16"),
+    },
+    others=Unread("the list of layouts doesn't depend on it; leave it out"),
+)
+
+
 def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the system and one of its ranks."""
     parser.add_argument("--rank", type=int, default=0, metavar="R", help="rank to dry-run (default 0)")
     add_flag(parser, "--strict", "exit with 1 if a problem would stop the run")
     add_starting_weights(parser)
-    add_system_arguments(parser, positional=True)
+    add_system_arguments(parser, Reads("plan"), positional=True)
 
 
 def plan(arguments: argparse.Namespace) -> int:
@@ -55,13 +95,14 @@ def add_estimate_arguments(parser: argparse.ArgumentParser) -> None:
         "list every parallel layout of the system's GPUs with its memory and the least time of a step, for any size of "
         "BERT",
     )  # fmt: skip
-    add_system_arguments(parser, positional=True)
+    add_system_arguments(parser, ESTIMATE, positional=True)
 
 
 def estimate(arguments: argparse.Namespace) -> int:
     """Estimate the time to train from published results, or list the system's layouts."""
-    system = system_of(arguments)
-    say_unread(system, arguments)
+    reads = ESTIMATE_LAYOUTS if arguments.layouts else ESTIMATE
+    system = system_of(arguments, reads)
+    say_unread(system, reads)
     if arguments.layouts:
         return _print_layouts(system, arguments)
     announce(arguments, "reading published results")

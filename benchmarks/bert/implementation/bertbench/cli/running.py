@@ -22,6 +22,7 @@ from bertbench.cli.arguments import (
     system_of,
 )
 from bertbench.common.errors import ConfigError, StoppedError
+from bertbench.common.reads import Reads
 
 if TYPE_CHECKING:
     from bertbench.config import System
@@ -36,6 +37,7 @@ a bad cable."""
 
 def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the system, the seed and the output."""
+    from bertbench.launch.options import TRAIN
     from bertbench.launch.variables import SYSTEM
 
     parser.epilog = (
@@ -68,7 +70,7 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     ):
         help_text = f"{text}; not a result (runs/SYSTEM/{short}/)"
         group.add_argument(f"--{short}", action="store_const", dest="short", const=short, help=help_text)
-    add_system_arguments(parser, positional=True, named_by=SYSTEM)
+    add_system_arguments(parser, TRAIN, positional=True, named_by=SYSTEM)
 
 
 def train(arguments: argparse.Namespace) -> int:
@@ -76,7 +78,9 @@ def train(arguments: argparse.Namespace) -> int:
 
     Called directly, it starts the ranks of this machine. Started by torchrun, it is one of them.
     """
-    return train_system(system_of(arguments), arguments)
+    from bertbench.launch.options import run_reads
+
+    return train_system(system_of(arguments, run_reads(arguments.short)), arguments)
 
 
 def train_system(
@@ -126,7 +130,7 @@ def run_options(arguments: argparse.Namespace) -> "RunOptions":
 def _announce(system: "System", arguments: argparse.Namespace) -> None:
     """Say what the exported variables changed, and which of the system's settings the run doesn't read."""
     say(*arguments.variables.lines)
-    say_unread(system, arguments)
+    say_unread(system, arguments.reads)
 
 
 def run_here(
@@ -214,7 +218,7 @@ def add_preflight_arguments(parser: argparse.ArgumentParser) -> None:
         f"(default: {_LEAST_GBIT['cuda']:g} on GPUs, none on CPUs)",
     )  # fmt: skip
     add_starting_weights(parser)
-    add_system_arguments(parser, positional=True)
+    add_system_arguments(parser, Reads("preflight"), positional=True)
 
 
 def preflight(arguments: argparse.Namespace) -> int:

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic.fields import FieldInfo
 
 from bertbench.common.errors import ConfigError
 
@@ -12,7 +13,7 @@ Share = Annotated[float, Field(gt=0, lt=1)]
 
 
 class UnsettledError(ConfigError):
-    """A setting was read that has no valid value, or that a system file for fine-tuning leaves out."""
+    """A setting was read that a system file for fine-tuning leaves out."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"the system file has no {name}, which this command needs; add it, or name another system")
@@ -36,7 +37,13 @@ class Section(BaseModel):
     if not TYPE_CHECKING:  # a type checker would then let every misspelt name pass
 
         def __getattr__(self, name: str) -> Any:
-            """Raise UnsettledError for a field without a value; only `config/partial.py` makes such sections."""
+            """Raise UnsettledError for a field without a value; only systems for fine-tuning have such fields."""
             if name in type(self).model_fields:
                 raise UnsettledError(name)
             return super().__getattr__(name)
+
+
+def section_of(field: FieldInfo) -> type[Section] | None:
+    """Return the section that a field holds; None if it holds a plain value."""
+    candidates = [field.annotation, *getattr(field.annotation, "__args__", ())]
+    return next((kind for kind in candidates if isinstance(kind, type) and issubclass(kind, Section)), None)

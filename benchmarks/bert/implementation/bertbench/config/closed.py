@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from bertbench.common.evaluation import mlperf_evaluation_interval
 from bertbench.config.rules import AllowedValues, Rule
-from bertbench.config.settings import Settings
+from bertbench.config.system import System
 
 TARGET = 0.72
 EVALUATION_SAMPLES = 10_000
@@ -55,11 +55,11 @@ _FIXED: dict[str, tuple[object, ...]] = {
 """The rule that fixes a setting, and the values that it allows."""
 
 
-def _is_closed(settings: Settings) -> bool:
+def _is_closed(settings: System) -> bool:
     return settings.hardware.division == "closed"
 
 
-def _checkpoint_is_mlperfs(settings: Settings) -> str | None:
+def _checkpoint_is_mlperfs(settings: System) -> str | None:
     if not _is_closed(settings) or settings.model.checkpoint is not None:
         return None
     return (
@@ -68,7 +68,7 @@ def _checkpoint_is_mlperfs(settings: Settings) -> str | None:
     )
 
 
-def _decay_lasts_all_steps(settings: Settings) -> str | None:
+def _decay_lasts_all_steps(settings: System) -> str | None:
     schedule = settings.schedule
     if not _is_closed(settings) or schedule.decay_steps in (None, schedule.max_steps):
         return None
@@ -78,7 +78,7 @@ def _decay_lasts_all_steps(settings: Settings) -> str | None:
     )
 
 
-def _evaluations_come_at_mlperfs_interval(settings: Settings) -> str | None:
+def _evaluations_come_at_mlperfs_interval(settings: System) -> str | None:
     if not _is_closed(settings):
         return None
     expected = mlperf_evaluation_interval(settings.global_batch_size)

@@ -1,20 +1,163 @@
-"""Rules about how ranks share a model and a batch: about `parallel`, and about what it allows in other sections."""
+"""Define the rules about ranks: the sizes of their batches, the strata that they draw from, the parts of a model."""
 
-from bertbench.config.batch_rules import batch_divides, can_be_laid_out
+from bertbench.balance.plan import STRATIFIED, VARYING
 from bertbench.config.layout import vocabulary_rows
-from bertbench.config.rules import Rule, allow_only, broken_rules
-from bertbench.config.settings import Settings
-from bertbench.config.step_rules import UNSCALED
+from bertbench.config.rules import UNSCALED, Rule, allow_only, broken_rules
+from bertbench.config.system import System
 
 _SHARED_BALANCE = ("none", "stratified", "planned")  # they need only the number of data-parallel ranks
 
 
-def layout_fits(settings: Settings) -> bool:
+def can_be_laid_out(settings: System) -> bool:
+    """Return whether the run's ranks are a multiple of one model's ranks, without which there is no layout."""
+    return settings.world_size % (settings.parallel.tensor * settings.parallel.pipeline) == 0
+
+
+def batch_divides(settings: System) -> bool:
+    """Return whether the batch is given, and all data-parallel ranks get the same number of samples."""
+    if not (settings.data.gives_one_batch and can_be_laid_out(settings)):
+        return False
+    return settings.global_batch_size % settings.layout.data == 0
+
+
+def counts_vary(settings: System) -> str | None:
+    """Return why ranks may get different numbers of samples, with a remedy; None if all get the same number."""
+    data = settings.data
+    if data.balance not in VARYING or data.equal_counts:
+        return None
+    remedy = "data.balance to planned and data.equal_counts" if data.balance == "packed" else "data.equal_counts"
+    return f"data.balance {data.balance} gives ranks different numbers of samples; set {remedy}"
+
+
+def layout_fits(settings: System) -> bool:
     """Return whether ranks can share the model and the batch as `parallel` says."""
     return not any(broken_rules(LAYOUT_RULES, settings))
 
 
-def _model_ranks_divide_all_ranks(settings: Settings) -> str | None:
+def _nearest_multiples(number: int, divisor: int) -> str:
+    """Return the multiples of `divisor` next to a number that isn't one, for a message."""
+    below = number // divisor * divisor
+    return f"{below} or {below + divisor}" if below else f"{divisor}"
+
+
+def _batch_is_given_once(settings: System) -> str | None:
+    if settings.data.gives_one_batch:
+        return None
+    return "data: give exactly one of global_batch_size and local_batch"
+
+
+def _shares_may_differ(settings: System) -> bool:
+    """Return whether a rank or a part without samples gets one of weight 0, as in fine-tuning."""
+    return settings.task == "squad"
+
+
+def _ranks_get_equal_batches(settings: System) -> str | None:
+    if _shares_may_differ(settings) or not (settings.data.gives_one_batch and can_be_laid_out(settings)):
+        return None
+    if batch_divides(settings):
+        return None
+    ranks, batch = settings.layout.data, settings.global_batch_size
+    choices = _nearest_multiples(batch, ranks)
+    return f"global batch {batch} is not a multiple of {ranks} ranks; set data.local_batch, or choose {choices}"
+
+
+def _accumulation_divides_the_local_batch(settings: System) -> str | None:
+    steps = settings.data.gradient_accumulation_steps
+    if _shares_may_differ(settings) or not batch_divides(settings) or settings.local_batch % steps == 0:
+        return None
+    return (
+        f"local batch {settings.local_batch} is not a multiple of data.gradient_accumulation_steps {steps}; choose a "
+        "divisor of the local batch"
+    )
+
+
+def _packed_rows_have_no_equal_counts(settings: System) -> str | None:
+    if not settings.data.equal_counts or settings.data.balance != "packed":
+        return None
+    return (
+        "data.equal_counts is impossible with data.balance packed, whose rows hold different numbers of samples; "
+        "choose planned"
+    )
+
+
+def _mean_of_ranks_needs_equal_counts(settings: System) -> str | None:
+    if settings.loss.normalize != "rank":
+        return None
+    reason = counts_vary(settings)
+    if reason is None:
+        return None
+    return f"loss.normalize rank takes the mean of the ranks' means, but {reason}, or loss.normalize global"
+
+
+def _strata_edges_rise(settings: System) -> str | None:
+    edges = list(settings.data.strata_edges)
+    if edges == sorted(set(edges)):
+        return None
+    return f"data.strata_edges {edges} must increase; sort them and remove duplicates"
+
+
+def _draws_quotas(settings: System) -> bool:
+    return settings.data.strata_quotas is not None and settings.data.balance in STRATIFIED
+
+
+def _every_stratum_has_a_quota(settings: System) -> str | None:
+    quotas, edges = settings.data.strata_quotas, settings.data.strata_edges
+    if quotas is None or not _draws_quotas(settings) or len(quotas) == len(edges):
+        return None
+    return (
+        f"data.strata_quotas has {len(quotas)} quotas for the {len(edges)} strata of data.strata_edges; give one for "
+        "each, or null for the dataset's shares"
+    )
+
+
+def _quotas_fill_a_rank_s_batch(settings: System) -> str | None:
+    quotas = settings.data.strata_quotas
+    if quotas is None or not (_draws_quotas(settings) and batch_divides(settings)):
+        return None
+    total, samples = sum(quotas), settings.local_batch
+    if total == samples:
+        return None
+    return (
+        f"data.strata_quotas {list(quotas)} sum to {total}, but a rank has {samples} samples; choose quotas that sum "
+        f"to {samples}, or null for the dataset's shares"
+    )
+
+
+def _quotas_cover_all_lengths(settings: System) -> str | None:
+    longest = settings.model.max_positions
+    last_edge = max(settings.data.strata_edges, default=0)
+    if not _draws_quotas(settings) or last_edge >= longest:
+        return None
+    return (
+        f"data.strata_quotas would never draw samples of more than {last_edge} tokens, the last of data.strata_edges; "
+        f"raise that to model.max_positions {longest}, or set data.strata_quotas to null"
+    )
+
+
+BATCH_RULES: tuple[Rule, ...] = (
+    _batch_is_given_once,
+    _ranks_get_equal_batches,
+    _accumulation_divides_the_local_batch,
+    _packed_rows_have_no_equal_counts,
+    _mean_of_ranks_needs_equal_counts,
+    _strata_edges_rise,
+    _every_stratum_has_a_quota,
+    _quotas_fill_a_rank_s_batch,
+    _quotas_cover_all_lengths,
+)
+
+
+def _every_gpu_has_one_rank(settings: System) -> str | None:
+    ranks, gpus = settings.launch.ranks_per_node, settings.hardware.accelerators_per_node
+    if settings.launch.device != "cuda" or gpus == ranks:
+        return None
+    return (
+        f"launch.ranks_per_node {ranks} differs from hardware.accelerators_per_node {gpus}; a CUDA system runs one "
+        "rank per GPU; make them equal"
+    )
+
+
+def _model_ranks_divide_all_ranks(settings: System) -> str | None:
     if can_be_laid_out(settings):
         return None
     return (
@@ -23,7 +166,7 @@ def _model_ranks_divide_all_ranks(settings: Settings) -> str | None:
     )
 
 
-def _tensor_ranks_divide_a_node_and_a_layer(settings: Settings) -> str | None:
+def _tensor_ranks_divide_a_node_and_a_layer(settings: System) -> str | None:
     if not can_be_laid_out(settings):
         return None
     tensor, ranks = settings.parallel.tensor, settings.launch.ranks_per_node
@@ -47,7 +190,7 @@ def _tensor_ranks_divide_a_node_and_a_layer(settings: Settings) -> str | None:
     return None
 
 
-def _sequence_needs_tensor_ranks(settings: Settings) -> str | None:
+def _sequence_needs_tensor_ranks(settings: System) -> str | None:
     if not settings.parallel.sequence or settings.parallel.tensor > 1:
         return None
     return (
@@ -56,7 +199,7 @@ def _sequence_needs_tensor_ranks(settings: Settings) -> str | None:
     )
 
 
-def _stages_divide_the_layers(settings: Settings) -> str | None:
+def _stages_divide_the_layers(settings: System) -> str | None:
     pipeline, virtual_stages = settings.parallel.pipeline, settings.parallel.virtual_stages
     if settings.model.layers % (pipeline * virtual_stages) == 0:
         return None
@@ -66,7 +209,7 @@ def _stages_divide_the_layers(settings: Settings) -> str | None:
     )
 
 
-def _microbatches_need_a_pipeline(settings: Settings) -> str | None:
+def _microbatches_need_a_pipeline(settings: System) -> str | None:
     parallel = settings.parallel
     if parallel.pipeline > 1 or (parallel.microbatches == 1 and parallel.virtual_stages == 1):
         return None
@@ -76,7 +219,7 @@ def _microbatches_need_a_pipeline(settings: Settings) -> str | None:
     )
 
 
-def _pipelines_accumulate_over_microbatches(settings: Settings) -> str | None:
+def _pipelines_accumulate_over_microbatches(settings: System) -> str | None:
     if settings.parallel.pipeline == 1 or settings.data.gradient_accumulation_steps == 1:
         return None
     return (
@@ -85,7 +228,7 @@ def _pipelines_accumulate_over_microbatches(settings: Settings) -> str | None:
     )
 
 
-def _microbatches_fill_the_pipeline(settings: Settings) -> str | None:
+def _microbatches_fill_the_pipeline(settings: System) -> str | None:
     parallel = settings.parallel
     pipeline, microbatches = parallel.pipeline, parallel.microbatches
     if parallel.schedule == "1f1b" and microbatches < pipeline:
@@ -101,7 +244,7 @@ def _microbatches_fill_the_pipeline(settings: Settings) -> str | None:
     return None
 
 
-def _every_microbatch_has_samples(settings: Settings) -> str | None:
+def _every_microbatch_has_samples(settings: System) -> str | None:
     parallel = settings.parallel
     if parallel.pipeline == 1 or not batch_divides(settings) or parallel.microbatches <= settings.local_batch:
         return None
@@ -111,7 +254,7 @@ def _every_microbatch_has_samples(settings: Settings) -> str | None:
     )
 
 
-def _interleaved_stages_are_virtual(settings: Settings) -> str | None:
+def _interleaved_stages_are_virtual(settings: System) -> str | None:
     parallel = settings.parallel
     has_virtual_stages = parallel.virtual_stages > 1
     if has_virtual_stages and parallel.pipeline == 1:
@@ -125,7 +268,7 @@ def _interleaved_stages_are_virtual(settings: Settings) -> str | None:
     )
 
 
-def _fully_sharded_models_are_not_split_otherwise(settings: Settings) -> str | None:
+def _fully_sharded_models_are_not_split_otherwise(settings: System) -> str | None:
     parallel = settings.parallel
     if not parallel.fully_shard or parallel.tensor * parallel.pipeline == 1:
         return None
@@ -135,7 +278,7 @@ def _fully_sharded_models_are_not_split_otherwise(settings: Settings) -> str | N
     )
 
 
-def _sharded_products_are_not_compiled(settings: Settings) -> str | None:
+def _sharded_products_are_not_compiled(settings: System) -> str | None:
     if settings.parallel.tensor == 1 or settings.compute.compile != "default":
         return None
     return (
@@ -144,7 +287,7 @@ def _sharded_products_are_not_compiled(settings: Settings) -> str | None:
     )
 
 
-def _model_ranks_get_the_same_samples(settings: Settings) -> str | None:
+def _model_ranks_get_the_same_samples(settings: System) -> str | None:
     balance = settings.data.balance
     if settings.parallel.tensor * settings.parallel.pipeline == 1 or balance in _SHARED_BALANCE:
         return None
@@ -152,6 +295,7 @@ def _model_ranks_get_the_same_samples(settings: Settings) -> str | None:
 
 
 LAYOUT_RULES: tuple[Rule, ...] = (
+    _every_gpu_has_one_rank,
     _model_ranks_divide_all_ranks,
     _tensor_ranks_divide_a_node_and_a_layer,
     _sequence_needs_tensor_ranks,

@@ -3,9 +3,10 @@
 import json
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from copy import deepcopy
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -13,27 +14,22 @@ from bertbench.common.close_names import close_names, did_you_mean
 from bertbench.common.errors import ConfigError
 from bertbench.common.json_object import JsonObject, read_object
 from bertbench.common.paths import SYSTEMS
+from bertbench.common.section import Section, section_of
 from bertbench.common.system_faults import exists
-from bertbench.config.partial import partial
+from bertbench.config.closed import CLOSED_RULES
+from bertbench.config.given import option_of, parsed_override
+from bertbench.config.layout_rules import BATCH_RULES, LAYOUT_RULES
+from bertbench.config.rules import MODEL_AND_STEP_RULES, broken_rules
 from bertbench.config.system import System, scaled_to_its_batch
 
 _FILE_KEYS = ("$schema", "extends", "name")
 RUN_CONFIG = "config.json"
 """Name of the file in a run's folder that has the run's whole configuration."""
+_FROM_THE_QUESTIONS: dict[tuple[str, str], object] = {("data", "path"): "", ("schedule", "max_steps"): 1}
+"""Settings without a default that a file with `task` squad may leave out, because its command names the data, which
+give the steps; each with a valid value."""
 _BATCHES = ("data.global_batch_size", "data.local_batch")
 _OF_A_CARD = re.compile(r"nvidia|pcie?|sxm\d?|hbm\d?e?|\d+gb?")  # words in a card's name that don't tell its kind
-
-
-class Override(str):
-    """An override, NAME=VALUE, that doesn't come from --set: errors name its `origin`, an environment variable."""
-
-    origin: str
-
-    def __new__(cls, text: str, origin: str) -> Self:
-        """Return the override; `origin` is as a user would type it."""
-        override = super().__new__(cls, text)
-        override.origin = origin
-        return override
 
 
 def system_names() -> list[str]:
@@ -73,7 +69,8 @@ def gpu_card(name: str) -> str | None:
 def load_system(name_or_path: str, overrides: Iterable[str] = ()) -> System:
     """Return the validated system of that name, of a .json file, or of a run, with `a.b=value` overrides applied.
 
-    A file with `task` squad may leave out PRE_TRAINING_SETTINGS; reading one of those raises UnsettledError.
+    A file with `task` squad may leave out data.path and schedule.max_steps, because the questions give them; reading
+    them then raises UnsettledError.
 
     Raises ConfigError, which names every problem found, where it is, and what to do.
     """
@@ -93,17 +90,11 @@ def system_from(path: Path, content: JsonObject, overrides: Iterable[str] = ()) 
     overrides = list(overrides)
     overridden, wrong = _overridden(merged, overrides, origins)
     try:
-        system = System.model_validate_json(json.dumps(overridden))
+        system = _typed(overridden)
     except ValidationError as error:
-        from bertbench.config.mistakes import wrong_settings, wrong_together  # noqa: PLC0415 - a valid file needs none
-
-        wrong += wrong_settings(path, error, origins, overridden)
-        without: dict[str, JsonObject] = {}
-        for left_out in overrides:
-            others = [override for override in overrides if override != left_out]
-            without[option_of(left_out)], _ = _overridden(merged, others, {})
-        wrong += wrong_together(path, overridden, without)
-        system = partial(System, overridden)  # used if nothing is wrong but left-out settings of pre-training
+        wrong += _wrong_settings(path, error, origins)
+    if not wrong:  # rules compare valid settings
+        wrong += _wrong_together(path, system, merged, overrides)
     if wrong:
         raise ConfigError("\n".join(wrong))
     options = {option_of(override) for override in overrides}
@@ -113,6 +104,11 @@ def system_from(path: Path, content: JsonObject, overrides: Iterable[str] = ()) 
         stated = {name: value for name, value in _leaves(merged) if name not in by_hand}
     is_shipped = path.parent == SYSTEMS
     return scaled_to_its_batch(system).from_origins(None if is_shipped else str(path), by_hand, stated)
+
+
+def problems(system: System) -> Iterator[str]:
+    """Yield a message for each way in which settings don't go together."""
+    return broken_rules((*BATCH_RULES, *MODEL_AND_STEP_RULES, *LAYOUT_RULES, *CLOSED_RULES), system)
 
 
 def schema() -> str:
@@ -215,22 +211,6 @@ def _leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
         yield prefix, value
 
 
-def option_of(override: str) -> str:
-    """Return where an override comes from, as a user would type it: --set, or an environment variable."""
-    return override.origin if isinstance(override, Override) else f"--set {override!r}"
-
-
-def parsed_override(override: str) -> tuple[str, Any]:
-    """Return the name and the value of NAME=VALUE; the name is empty if there is no `=`. A bare word is a string."""
-    name, equals, text = override.partition("=")
-    if not equals:
-        return "", None
-    try:
-        return name, json.loads(text)
-    except ValueError:
-        return name, text
-
-
 def _overridden(merged: JsonObject, overrides: Iterable[str], origins: dict[str, str]) -> tuple[JsonObject, list[str]]:
     """Return the content with the overrides, and what is wrong with those; `origins` gets each setting's origin."""
     content = deepcopy(merged)
@@ -262,3 +242,81 @@ def _override(content: JsonObject, origins: dict[str, str], override: str) -> It
             origins.pop(batch, None)
     place[key] = value
     origins.update((below, option) for below in (name, *dict(_leaves(value, name))))
+
+
+def _typed(content: JsonObject) -> System:
+    """Return the system with this content, by the types of its settings alone. Raises ValidationError.
+
+    What a file for fine-tuning leaves out has no value in it.
+    """
+    left_out = []
+    if content.get("task") == "squad":
+        for (section, name), stand_in in _FROM_THE_QUESTIONS.items():
+            stated = content.get(section)
+            if isinstance(stated, dict) and name not in stated:
+                content = {**content, section: {**stated, name: stand_in}}
+                left_out.append((section, name))
+    system = System.model_validate_json(json.dumps(content))
+    for section, name in left_out:
+        del getattr(system, section).__dict__[name]
+    return system
+
+
+def _wrong_settings(path: Path, error: ValidationError, origins: dict[str, str]) -> Iterator[str]:
+    """Yield the problems of single settings in plain words, with the closest name or value."""
+    for problem in error.errors(include_url=False):
+        location, message = problem["loc"], problem["msg"]
+        where = ".".join(map(str, location))
+        if problem["type"] == "extra_forbidden":
+            text = f"unknown key; {_known_keys(location)}"
+        elif problem["type"] == "missing":
+            text = "missing; add it"
+        elif problem["type"] == "model_type":
+            names = ", ".join(f"{where}.{name}" for name in _section_at(location).model_fields)
+            text = f"found {problem['input']!r}, expected a section; set one of {names}"
+        else:
+            text = f"found {problem['input']!r}; {message[0].lower()}{message[1:]}"
+        yield f"{_origin(location, origins) or path}: {where}: {text}"
+
+
+def _wrong_together(path: Path, system: System, merged: JsonObject, overrides: list[str]) -> Iterator[str]:
+    """Yield which settings don't go together, after the options without which they would, or else the file."""
+    found = list(problems(system))
+    if not found:
+        return
+    left_without: dict[str, set[str]] = {}
+    for left_out in overrides:
+        others, _ = _overridden(merged, [override for override in overrides if override != left_out], {})
+        with suppress(ValidationError):
+            left_without[option_of(left_out)] = set(problems(_typed(others)))
+    for problem in found:
+        options = [option for option, left in left_without.items() if problem not in left]
+        yield f"{', '.join(options) or path}: {problem}"
+
+
+def _origin(location: tuple[int | str, ...], origins: dict[str, str]) -> str | None:
+    """Return the file or option that a setting, or what is around it, comes from."""
+    names = (".".join(map(str, location[:end])) for end in range(len(location), 0, -1))
+    return next((origins[name] for name in names if name in origins), None)
+
+
+def _known_keys(location: tuple[int | str, ...]) -> str:
+    """Return what could have been meant instead of an unknown key."""
+    section, key = _section_at(location[:-1]), str(location[-1])
+    known = sorted(field.alias or name for name, field in section.model_fields.items())
+    if meant := close_names(key, known):
+        return did_you_mean(meant)
+    for name, field in System.model_fields.items():
+        below = section_of(field)
+        if below is not None and key in below.model_fields:
+            return did_you_mean([f"{name}.{key}"])
+    return f"expected one of {', '.join(known)}"
+
+
+def _section_at(location: tuple[int | str, ...]) -> type[Section]:
+    section: type[Section] = System
+    for part in location:
+        below = section_of(section.model_fields[str(part)])
+        assert below is not None, "what has keys is a section"
+        section = below
+    return section

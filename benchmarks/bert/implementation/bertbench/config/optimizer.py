@@ -1,4 +1,4 @@
-"""Define the sections of a system file about the optimizer and the gradients on their way to it; import no torch.
+"""Define the sections of a system file about a step: optimizer, rate, clipping and the sum; import no torch.
 
 Optimizers and reductions take these sections as they are.
 """
@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat
 
 from bertbench.common.section import Count, Fraction, Section
 
@@ -30,8 +30,6 @@ class MuonSettings(Section):
 
     momentum: Fraction = 0.95
     """Share of the last update's direction that the next one keeps."""
-    nesterov: bool = True
-    """Whether the momentum is Nesterov's."""
     ns_steps: Annotated[int, Field(ge=1, le=100)] = 5
     """Newton-Schulz iterations of one update. Fewer are faster and less exact."""
 
@@ -123,6 +121,29 @@ def bucket_limits(bucket_mb: float | None) -> list[int]:
     """Return the bytes that close the first buckets of a gradient, the last number for all further ones."""
     limits = [_FIRST_BUCKET_MIB, _BUCKET_MIB] if bucket_mb is None else [bucket_mb]
     return [int(limit * _MIB) for limit in limits]
+
+
+class Schedule(Section):
+    """Learning rate over steps (formula in config/optimizer.py)."""
+
+    max_steps: Count
+    """Number of steps after which the run gives up. The learning rate reaches its final value by then, unless
+    `decay_steps` says otherwise, so change both with the batch."""
+    decay_steps: Count | None = None
+    """Step at which the rate reaches its final value (default: `max_steps`)."""
+    decay_from: Literal["step_0", "warmup_steps"] = "step_0"
+    """Step from which the decay is counted. `step_0`: as in the MLPerf reference; the rate falls where warm-up ends.
+    `warmup_steps`: from step `warmup_steps`, even if warm-up starts before step 0 and so ends earlier, as in the
+    published runs of arXiv 2402.02447; the rate then rises above `optimizer.learning_rate` where warm-up ends."""
+    first_step: Literal[0, 1] = 0
+    """Number of the first step in the formula. With 0, step s, counted from 0, has rate(s), as in the MLPerf reference.
+    With 1, it has rate(s + 1), as in the published runs of NVIDIA and of arXiv 2402.02447."""
+    warmup_steps: NonNegativeInt = 0
+    """Number of steps in which the rate rises from 0. Raise it where the first steps diverge."""
+    start_warmup_step: int = 0
+    """Step at which warm-up starts; may be negative."""
+    end_learning_rate: NonNegativeFloat = 0.0
+    """Rate after the last step of the decay."""
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,13 @@
-"""Define the sections of a system file that have no file of their own."""
+"""Define the sections of a system file about the machine, the model, its data and what ends a run.
 
+layout.py has those about ranks, and optimizer.py those about the step.
+"""
+
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat
+from pydantic import Field, NonNegativeInt, PositiveFloat
 
-from bertbench.balance.assignment import RowOrder
 from bertbench.balance.plan import Method
 from bertbench.common.section import Count, Fraction, Section, Share
 from bertbench.model.options import CompileMode, PrecisionName, ProductsName, ResidualName
@@ -70,38 +73,6 @@ class Hardware(Section):
         return {name: str(value) for name, value in self.model_dump(by_alias=True).items()}
 
 
-class Launch(Section):
-    """How processes start on the machine."""
-
-    ranks_per_node: Count
-    """Processes on each node: one for each GPU, or a few on a CPU. On a CPU, try one for every few cores."""
-    device: Literal["cpu", "cuda"]
-    """Where tensors live. Gradients are summed by NCCL on cuda, and by gloo or shared memory on cpu."""
-    port: int = Field(default=0, ge=0, le=65535)
-    """Port on the first node where the ranks meet; 0 takes any free one, on a single node only. Set it where a firewall
-    opens only some ports."""
-    clear_caches: bool = False
-    """Drop the operating system's page cache before a run, as MLPerf asks of submissions. It needs root; set it for
-    results that you submit."""
-    timeout_s: Count = 120
-    """Seconds within which all ranks must meet. Raise it where nodes of a job start minutes apart."""
-    stall_timeout_s: Count = 60
-    """Seconds without a sign of life after which a rank counts as stopped, or lost with its node, and the run ends.
-    Raise it where processes are suspended for long."""
-    progress_timeout_s: Count = 600
-    """Seconds that a living rank may spend on a step, an evaluation batch or a snapshot before the run ends. A GPU with
-    steps to compute may take a tenth of that without finishing one. Raise it if steps take minutes; lower it to end a
-    hung job sooner."""
-    bind_cores: bool = False
-    """Bind each rank to its own cores: those near its GPU, or its part of the CPU. Linux only. Leave it off where a
-    launcher already binds ranks."""
-    walltime_minutes: Count = 60
-    """Minutes that Slurm grants a run, including its initialisation. `estimate` says how long a run takes."""
-    max_restarts: NonNegativeInt = 0
-    """How many times all ranks are restarted from the last snapshot after one dies (docs/reliability.md). Set it for
-    runs that take hours, together with `checkpoint.every_steps`."""
-
-
 class Model(Section):
     """Sizes of BERT."""
 
@@ -156,8 +127,6 @@ class Recipe(Section):
     held_out_samples: Count
     """Number of evaluation samples that are made from the held-out documents. More samples make accuracies more exact,
     and evaluations longer."""
-    shard_samples: Count = 65_536
-    """Number of samples in each file of the dataset. Lower it for smaller files."""
     seed: NonNegativeInt = 12345
     """Seed by which masks, lengths and held-out documents are chosen. Another seed makes another dataset."""
 
@@ -197,9 +166,6 @@ class Data(Section):
     equal_counts: bool = False
     """Give every rank the same number of samples (planned, planned_local). `loss.normalize` rank needs this, and so
     does the closed division."""
-    deal: RowOrder = "snake"
-    """How samples are assigned if `balance` sorts them. `raster`: every row from the first rank to the last. `snake`:
-    the direction changes with every row."""
     strata_edges: tuple[Count, ...] = (128, 256, 384, 512)
     """Longest sequence of each stratum, in tokens. Stratified batches draw from each stratum."""
     strata_quotas: tuple[NonNegativeInt, ...] | None = None
@@ -211,6 +177,13 @@ class Data(Section):
     recipe: Recipe | None = None
     """How `data prepare` makes the dataset. Without a recipe, the dataset must already exist."""
 
+    @property
+    def gives_one_batch(self) -> bool:
+        """Return whether the batch is given once: globally or for a rank."""
+        is_global = self.global_batch_size is not None
+        is_local = self.local_batch is not None
+        return is_global != is_local
+
 
 class Loss(Section):
     """How per-token losses become one number."""
@@ -218,29 +191,6 @@ class Loss(Section):
     normalize: Literal["global", "rank"] = "global"
     """`global`: mean over the global batch, the same for any number of ranks; `rank`: mean of the ranks' means,
     as the MLPerf reference computes it."""
-
-
-class Schedule(Section):
-    """Learning rate over steps (formula in config/optimizer.py)."""
-
-    max_steps: Count
-    """Number of steps after which the run gives up. The learning rate reaches its final value by then, unless
-    `decay_steps` says otherwise, so change both with the batch."""
-    decay_steps: Count | None = None
-    """Step at which the rate reaches its final value (default: `max_steps`)."""
-    decay_from: Literal["step_0", "warmup_steps"] = "step_0"
-    """Step from which the decay is counted. `step_0`: as in the MLPerf reference; the rate falls where warm-up ends.
-    `warmup_steps`: from step `warmup_steps`, even if warm-up starts before step 0 and so ends earlier, as in the
-    published runs of arXiv 2402.02447; the rate then rises above `optimizer.learning_rate` where warm-up ends."""
-    first_step: Literal[0, 1] = 0
-    """Number of the first step in the formula. With 0, step s, counted from 0, has rate(s), as in the MLPerf reference.
-    With 1, it has rate(s + 1), as in the published runs of NVIDIA and of arXiv 2402.02447."""
-    warmup_steps: NonNegativeInt = 0
-    """Number of steps in which the rate rises from 0. Raise it where the first steps diverge."""
-    start_warmup_step: int = 0
-    """Step at which warm-up starts; may be negative."""
-    end_learning_rate: NonNegativeFloat = 0.0
-    """Rate after the last step of the decay."""
 
 
 class Evaluation(Section):
@@ -302,3 +252,48 @@ class Compute(Section):
     products: ProductsName = "auto"
     """Library for matrix products on a CPU: `torch` (MKL in fp32) or `onednn`. With `auto`, a run measures which is
     faster for each layer, from hidden size 256 on."""
+
+
+@dataclass(frozen=True)
+class WindowOptions:
+    """How a question and its context become sequences."""
+
+    max_seq_length: int
+    """Maximum number of tokens in a sequence: [CLS] question [SEP] window of the context [SEP]."""
+    doc_stride: int
+    """Tokens from the start of a window to the start of the next."""
+    max_query_length: int
+    """Maximum number of tokens in a question; further ones are cut off."""
+    lower_case: bool
+
+
+class Squad(Section):
+    """What only fine-tuning on SQuAD needs (docs/finetuning.md); the other sections are those of every run."""
+
+    epochs: Count = 2
+    """How many times each feature is trained on. 2 to 4 are usual. It decides the number of steps."""
+    warmup_fraction: Fraction = 0.0
+    """Share of the steps in which the rate rises from 0, if `schedule.warmup_steps` is 0. 0.1 is usual."""
+    max_seq_length: Annotated[int, Field(ge=8, le=512)] | None = None
+    """Maximum number of tokens in a sequence (default: 384, or model.max_positions if that is less)."""
+    doc_stride: Count | None = None
+    """Tokens from the start of a window of the context to the start of the next (default: 128, or a third of
+    max_seq_length if that is less)."""
+    max_query_length: Count | None = None
+    """Maximum number of tokens in a question; further ones are cut off (default: 64, or half of max_seq_length if that
+    is less)."""
+    max_answer_length: Count = 30
+    """Maximum number of tokens in an answer. Raise it for questions with long answers."""
+    n_best: Count = 20
+    """Number of candidate answers to each question that are written to a file."""
+    null_score_threshold: float = 0.0
+    """A question is left unanswered if the empty answer's score exceeds that of the best other answer by more than
+    this."""
+    lower_case: bool = True
+    """Whether the vocabulary is lower-case. Text is then converted to lower case and stripped of accents."""
+
+    def windows(self, max_positions: int) -> WindowOptions:
+        """Return how questions and contexts become sequences for a model with `max_positions` positions."""
+        length = self.max_seq_length or min(384, max_positions)
+        query = self.max_query_length or min(64, length // 2)
+        return WindowOptions(length, self.doc_stride or max(1, min(128, length // 3)), query, self.lower_case)

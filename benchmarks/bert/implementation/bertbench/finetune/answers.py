@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bertbench.config.squad_section import Squad
+from bertbench.config.sections import Squad
 from bertbench.finetune.features import Feature, text_of
 from bertbench.finetune.squad import SquadQuestion
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from tokenizers import Tokenizer
 
-from bertbench.config.squad_section import WindowOptions
+from bertbench.config.sections import WindowOptions
 from bertbench.data.store.columns import Array, Flags, Integers
 from bertbench.data.text.vocabulary import Vocabulary
 from bertbench.finetune.squad import SquadQuestion

@@ -11,7 +11,6 @@ from bertbench.common.errors import DataError
 from bertbench.common.progress import Progress
 from bertbench.common.seeding import derive
 from bertbench.config import System
-from bertbench.config.finetuning_system import with_steps
 from bertbench.config.optimizer import OptimizerName
 from bertbench.data.store.columns import Integers
 from bertbench.distributed.preemption import stop_at_once
@@ -23,6 +22,7 @@ from bertbench.finetune.output import FinetuneFiles
 from bertbench.finetune.span_evaluation import evaluate_spans
 from bertbench.finetune.span_task import SpanTask
 from bertbench.finetune.squad_inputs import Inputs
+from bertbench.finetune.system import with_steps
 from bertbench.loading.loader import LoadedPart
 from bertbench.machine.peak_rate import PeakRate, peak_rate
 from bertbench.results.flop_rate import FlopRate

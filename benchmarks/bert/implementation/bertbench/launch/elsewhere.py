@@ -10,6 +10,7 @@ from typing import Literal
 
 from bertbench.common.children import dying_with_us
 from bertbench.common.errors import ConfigError
+from bertbench.common.reads import Reads, Unread
 from bertbench.common.terminal import shell_word
 from bertbench.launch.command_lines import (
     CommandLine,
@@ -22,6 +23,14 @@ from bertbench.launch.command_lines import (
 
 Place = Literal["local", "slurm", "docker"]
 """Where ranks run. `local` means that torchrun starts them, with a command for each node."""
+
+ON_SLURM = Reads(
+    "launch --on slurm",
+    exceptions={
+        "launch.port": Unread("the job chooses its port; MASTER_PORT in the job's environment sets another"),
+    },
+)
+"""What a job of Slurm adds to what a run reads."""
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,58 @@ Each field there is JSON, URL-encoded, so that a script can append another: BERT
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Literal, Self
 from urllib.parse import parse_qsl, urlencode
 
+from bertbench.common.reads import Reads, Unread
+
 RUN = "BERTBENCH_RUN"
 Short = Literal["smoke", "profile"]
 """A run that takes a few steps, and isn't a result."""
+
+TRAIN = Reads(
+    "train",
+    trains=True,
+    sections=(
+        "name", "description", "source", "task", "scale_from_batch", "scale_rule",
+        "hardware", "launch", "model", "data", "loss", "optimizer", "schedule", "clip", "communication",
+        "evaluation", "checkpoint", "precision", "compute", "parallel",
+    ),
+    exceptions={"squad": Unread("`bertbench finetune squad` reads that section")},
+    others=Unread("a run doesn't use it; leave it out"),
+)  # fmt: skip
+_WHOLE_RUN = "a whole run honours it; leave it out here"
+TRAIN_SMOKE = replace(
+    TRAIN,
+    command="train --smoke",
+    exceptions={
+        **TRAIN.exceptions,
+        "evaluation.interval_samples": Unread(f"it evaluates once, after its last step; {_WHOLE_RUN}"),
+        "evaluation.max_samples": Unread(f"its number of steps is fixed; {_WHOLE_RUN}"),
+        "checkpoint.final_weights": Unread(f"it writes no weights; {_WHOLE_RUN}", goes_by=(False,)),
+    },
+)
+TRAIN_PROFILE = replace(
+    TRAIN_SMOKE,
+    command="train --profile",
+    exceptions={
+        **TRAIN_SMOKE.exceptions,
+        "checkpoint.every_steps": Unread(f"it takes no snapshot; {_WHOLE_RUN}", goes_by=(None,)),
+    },
+)
+
+
+def run_reads(short: Short | None) -> Reads:
+    """Return what a run reads of its system file."""
+    match short:
+        case "smoke":
+            return TRAIN_SMOKE
+        case "profile":
+            return TRAIN_PROFILE
+        case None:
+            return TRAIN
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,7 @@ import torch
 from bertbench.common.paths import cache_folder
 from bertbench.config import System
 from bertbench.config.optimizer import Implementation
-from bertbench.config.rules import broken_rules
-from bertbench.config.step_rules import GRAPH_RULES
+from bertbench.config.rules import GRAPH_RULES, broken_rules
 from bertbench.distributed.world import World
 from bertbench.machine.measurements import read_measurements, remember_measurement
 from bertbench.machine.processor import instructions, processor

@@ -1,11 +1,13 @@
 """Update the encoder's matrices by Muon, everything else by Adam (Jordan et al. 2024).
 
-    momentum = mu momentum + (1 - mu) g        direction = (1 - mu) g + mu momentum, or momentum without Nesterov
+    momentum = mu momentum + (1 - mu) g        direction = (1 - mu) g + mu momentum
     update   = 0.2 sqrt(max(rows, columns)) orthogonalize(direction)
     w       -= rate (update + weight_decay w)
 
-The factor gives updates a root mean square of 0.2, as in AdamW, so that both optimizers can use the same learning rate
-and weight decay (Liu et al. 2025, Muon is Scalable for LLM Training, section 2.2).
+The direction is Nesterov's: it works better than the momentum itself in every case that its authors tested
+(kellerjordan.github.io/posts/muon). The factor gives updates a root mean square of 0.2, as in AdamW, so that both
+optimizers can use the same learning rate and weight decay (Liu et al. 2025, Muon is Scalable for LLM Training, section
+2.2).
 Shapes: B matrices of one shape, M rows, N columns.
 """
 
@@ -114,7 +116,7 @@ class Muon:
             if coefficient is not None:
                 gradients_BMN.mul_(coefficient)
             momenta_BMN.lerp_(gradients_BMN, share)
-            directions_BMN = gradients_BMN.lerp_(momenta_BMN, options.momentum) if options.nesterov else momenta_BMN
+            directions_BMN = gradients_BMN.lerp_(momenta_BMN, options.momentum)
             updates_BMN = orthogonalize(directions_BMN, options.ns_steps, self._product)
             updates_BMN *= _ADAMW_RMS * math.sqrt(max(updates_BMN.shape[1:]))
             for number, update in zip(numbers, updates_BMN, strict=True):

@@ -27,6 +27,9 @@ from bertbench.data.text.vocabulary import Vocabulary, tokenizer_of
 
 Texts = Mapping[Literal["text", "wiki"], Sequence[Path]]
 """Files by their format; if there are none, the text is the documentation of the installed Python, numpy and torch."""
+SHARD_SAMPLES = 65_536
+"""Samples in each file of a dataset. Runs read single samples, so it changes no run, and `data shuffle --shards` writes
+the same samples into other files."""
 _READERS = {"text": corpus.text_articles, "wiki": corpus.wiki_articles}
 
 
@@ -39,7 +42,6 @@ class TextRecipe:
     held_out_fraction: float
     """Share of the documents that are kept for evaluation only; a document is never divided."""
     held_out_samples: int
-    shard_samples: int
     seed: int
 
 
@@ -52,7 +54,10 @@ def prepare(
     """
     kinds = [kind for kind, paths in texts.items() for _ in paths]
     files = sources_of([path for paths in texts.values() for path in paths], progress)
-    request: dict[str, Any] = {"recipe": asdict(recipe), "source": _source(kinds, files)}
+    request: dict[str, Any] = {
+        "recipe": {**asdict(recipe), "shard_samples": SHARD_SAMPLES},
+        "source": _source(kinds, files),
+    }
     vocabulary = None if vocab is None else Vocabulary.read(vocab)
     if vocabulary is not None:
         request["vocab_sha256"] = vocabulary.sha256
@@ -87,8 +92,8 @@ def prepare(
             documents=len(documents),
             tokenizer=tokenizer_of(vocabulary),
             most_frequent_token=best_guess(evaluation.masked_lm_ids, vocabulary),
-            train=write_split(folder / "train", train, recipe.shard_samples),
-            eval=write_split(folder / "eval", [evaluation], recipe.shard_samples),
+            train=write_split(folder / "train", train, SHARD_SAMPLES),
+            eval=write_split(folder / "eval", [evaluation], SHARD_SAMPLES),
         )
         vocabulary.write(folder)
         manifest.write(folder)
