@@ -21,7 +21,7 @@ from bertbench.cli.arguments import (
     words_of,
 )
 from bertbench.common.errors import ConfigError
-from bertbench.common.reads import Choice, Reads, Unread
+from bertbench.common.reads import Reads, Unread
 
 if TYPE_CHECKING:
     from bertbench.balance.plan import Balance
@@ -55,14 +55,13 @@ ESTIMATE = Reads(
 )  # fmt: skip
 ESTIMATE_LAYOUTS = Reads(
     "estimate --layouts",
-    sections=(*_OF_A_RUN, *_OFF_THE_CLOCK, "communication.bucket_mb", "communication.buckets"),
+    sections=(*_OF_A_RUN, *_OFF_THE_CLOCK, "communication"),
     exceptions={
         "parallel": Unread("it lists every layout; leave it out"),
         "data.balance": Unread(
             "it counts the load of every layout as data.balance planned gives it", goes_by=("planned",)
         ),
         "precision.compute": Unread("it counts products in 16 bits", goes_by=("bf16", "fp16")),
-        "communication.compression": Choice(("none", "fp16", "bf16"), "fewer than 16 bits count as 16"),
     },
     others=Unread("the list of layouts doesn't depend on it; leave it out"),
 )
