@@ -29,10 +29,6 @@ def transport(world: World, system: System) -> str:
 
 
 def test_a_run_states_how_its_gradients_are_summed(tiny: Tiny) -> None:
-    ways = ((), ("communication.compression=int8",), ("optimizer.sharded=true", "optimizer.name=lamb"))
+    ways = ((), ("optimizer.sharded=true", "optimizer.name=lamb"))
     said = run_each(2, transport, *((tiny(*way),) for way in ways))[0]
-    assert said == [
-        "shared memory",
-        "collectives",
-        "collectives",
-    ]
+    assert said == ["shared memory", "collectives"]
