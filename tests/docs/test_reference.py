@@ -57,7 +57,7 @@ def test_a_row_has_type_default_and_what_the_closed_division_allows() -> None:
     assert row_of("schedule.decay_steps")[1:4] == [
         "whole number, at least 1", "not given", "`schedule.max_steps`",
     ]  # fmt: skip
-    assert row_of("optimizer.muon.momentum")[4].endswith("Only with optimizer.name muon.")
+    assert row_of("clip.divisor")[4].endswith("Only with clip.mode bucket.")
 
 
 def test_the_example_of_a_file_loads(tmp_path: Path) -> None:
