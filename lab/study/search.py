@@ -1,7 +1,8 @@
 """Search for the best values of a configuration by Optuna: half of the trials are random, half are proposed by TPE.
 
 Optuna's median pruner ends a run that reports its evaluations: after the random half, once its best accuracy is below
-the median of the earlier trials after as many samples.
+the median of the earlier trials after as many samples. It waits for a quarter of the best trial's samples: before,
+accuracies say little. Without the wait, nine of ten proposals were pruned after 3 to 6 of some 250 steps.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,6 +14,8 @@ from optuna.trial import TrialState
 
 from lab.study.definition import Prune, Range, Values
 
+_BLIND_SHARE = 0.25
+"""Share of the best trial's samples in which no run is pruned."""
 Score = Callable[[Values, Prune], float | None]
 """Returns the samples that values take, the fewer the better; None if they were pruned."""
 
@@ -26,7 +29,7 @@ class Search:
         self._trials = trials
         self._random = trials // 2
         self._sampler_seed = sampler_seed
-        self._study = optuna.create_study(pruner=optuna.pruners.MedianPruner(n_startup_trials=max(1, self._random)))
+        self._study = optuna.create_study()
 
     def best(self, score: Score) -> Values:
         """Return the values with the lowest score.
@@ -41,6 +44,7 @@ class Search:
             self._study.sampler = optuna.samplers.TPESampler(
                 n_startup_trials=self._random, seed=self._sampler_seed + number
             )
+            self._study.pruner = self._pruner_now()
             trial = self._study.ask(distributions)
             samples = score(self._values(trial.params), _pruner(trial))
             state = TrialState.PRUNED if samples is None else TrialState.COMPLETE
@@ -63,6 +67,13 @@ class Search:
                 if trial.state == TrialState.PRUNED
             ],
         }
+
+    def _pruner_now(self) -> optuna.pruners.MedianPruner:
+        """Return the pruner of the next trial, which knows the best one so far."""
+        scores = [trial.value for trial in self._study.trials if trial.state == TrialState.COMPLETE]
+        least = min((score for score in scores if score is not None), default=0.0)
+        blind_samples = int(_BLIND_SHARE * least)
+        return optuna.pruners.MedianPruner(n_startup_trials=max(1, self._random), n_warmup_steps=blind_samples)
 
     def _values(self, drawn: Mapping[str, float]) -> Values:
         return {name: self._ranges[name].value(number) for name, number in drawn.items()}

@@ -58,6 +58,14 @@ def test_a_run_below_the_median_is_pruned_after_the_random_half_and_the_journal_
     assert again.narrowed() == narrowed
 
 
+def test_no_run_is_pruned_in_the_first_quarter_of_the_best_one_s_samples() -> None:
+    rising = [0.1, 0.1, 0.1, 0.1, 0.2, 0.3, 0.4, 0.5]
+    low = [0.0] * len(rising)
+    found, _ = searched([rising, rising, low, low], live=True)
+    # a quarter of 800 samples is 200, and a pruner looks from there on
+    assert found.narrowed()["pruned"] == [{"trial": 3, "samples": 200}, {"trial": 4, "samples": 200}]
+
+
 @pytest.mark.slow
 def test_a_study_of_a_system_tunes_it_resumes_and_prints_words_of_set(
     tiny_file: str, printed: Printed, answer: Answer, tmp_path: Path
