@@ -16,6 +16,7 @@ from bertbench.common.children import temporary_folder
 from bertbench.common.errors import ConfigError
 from bertbench.common.progress import Progress
 from bertbench.config import System, load_system
+from bertbench.config.given import check_given
 from bertbench.distributed.world import World
 from bertbench.launch.options import TRAIN
 from bertbench.loading.inputs import open_data
@@ -92,6 +93,7 @@ def _system(arguments: argparse.Namespace) -> System:
             f"{system.name}: found {system.world_size} ranks on {system.launch.device}, expected {RANKS} on cpu (one "
             "for each virtual host); choose another --system"
         )
+    check_given(system, TRAIN)
     open_data(system)
     return system
 

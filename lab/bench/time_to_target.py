@@ -28,6 +28,7 @@ from bertbench.common.errors import ConfigError, RunError
 from bertbench.common.progress import Progress
 from bertbench.common.section import Section
 from bertbench.config import load_system
+from bertbench.config.given import check_given
 from bertbench.distributed.cores import available_cores
 from bertbench.distributed.spawn import environments_of
 from bertbench.launch.options import TRAIN
@@ -78,6 +79,7 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> BenchResult:
             "transformers and accelerate, whose Trainer is the baseline, aren't installed; `make setup` installs them"
         )
     system = load_system(arguments.system, arguments.overrides)
+    check_given(system, TRAIN)
     for values in combinations(arguments.baseline_sweeps):
         load_system(arguments.system, (*arguments.overrides, *values))
     open_data(system)  # report bad data before minutes of training

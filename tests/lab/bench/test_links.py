@@ -80,3 +80,9 @@ def test_wrong_numbers_are_refused(printed: Printed) -> None:
         ("--latency-ms", "fast", "--latency-ms fast: expected numbers"),
     ):
         assert expected in printed("lab", "links", option, value, code=2)
+
+
+def test_a_setting_that_no_run_honours_is_refused(tiny_file: str, printed: Printed) -> None:
+    said = printed("lab", "links", "--system", tiny_file, "--set", "squad.epochs=3", code=2)
+    assert "squad.epochs" in said
+    assert "`bertbench finetune squad` reads that section" in said

@@ -54,6 +54,7 @@ def test_ours_alone_stops_after_the_steps_asked_for(
     ("words", "named"),
     [
         (["--baseline-sweep", "optimizer.rate=1"], "optimizer.rate"),
+        (["--set", "squad.epochs=3"], "`bertbench finetune squad` reads that section"),
         (["--baseline-sweep", "optimizer.learning_rate"], "expected NAME=VALUE,VALUE"),
     ],
 )
