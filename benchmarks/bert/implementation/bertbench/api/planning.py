@@ -15,7 +15,7 @@ from bertbench.config.unread import check_given
 from bertbench.loading.inputs import open_split
 from bertbench.loading.sampler import make_planner
 from bertbench.plan.dry_run import dry_run
-from bertbench.plan.first_steps import index_to_plan
+from bertbench.plan.step_load import index_to_plan
 
 _COMMAND = "plan"
 

@@ -66,11 +66,9 @@ def estimate(arguments: argparse.Namespace) -> int:
         return _print_layouts(system, arguments)
     announce(arguments, "reading published results")
     from bertbench.plan.estimate import estimate_json, estimate_lines, estimate_run
-    from bertbench.plan.least_time import least_step
 
     estimated = estimate_run(system)
-    least = least_step(system)
-    emit(arguments.json, estimate_json(estimated, least), *estimate_lines(estimated, least))
+    emit(arguments.json, estimate_json(estimated), *estimate_lines(estimated))
     return 0
 
 

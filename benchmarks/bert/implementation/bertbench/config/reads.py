@@ -194,9 +194,8 @@ _EVALUATE: Declaration = {
 }
 _ABOUT_A_RUN: Declaration = {
     **dict.fromkeys(("name", "description", "source", "task", "hardware", "scale_from_batch", "scale_rule"), READ),
-    **dict.fromkeys(("launch.ranks_per_node", "launch.device", "model", "precision", "optimizer.name"), READ),
+    **dict.fromkeys(("launch.ranks_per_node", "launch.device", "model"), READ),
     **dict.fromkeys(("data.global_batch_size", "data.local_batch", "data.gradient_accumulation_steps"), READ),
-    "optimizer.sharded": READ,
     # where and how a run starts doesn't change its time on the clock
     "launch": NO_EFFECT,
     "data.path": NO_EFFECT,
@@ -213,12 +212,12 @@ _ESTIMATE: Declaration = {
     **dict.fromkeys(("optimizer.learning_rate", "optimizer.beta1", "optimizer.beta2"), READ),
     **dict.fromkeys(("schedule.max_steps", "schedule.warmup_steps", "schedule.start_warmup_step"), READ),
     "parallel": _unread(_OF_WHOLE_MODELS, 1, False),
-    "parallel.recompute": READ,
     "parallel.schedule": NO_EFFECT,
 }
 _LAYOUTS: Declaration = {
     "*": _unread("the list of layouts doesn't depend on it; leave it out"),
     **_ABOUT_A_RUN,
+    **dict.fromkeys(("precision", "optimizer.name", "optimizer.sharded"), READ),
     "parallel": _unread("it lists every layout; leave it out"),
     "data.balance": _unread("it counts the load of every layout as data.balance planned gives it", "planned"),
     "precision.compute": _unread("it counts products in 16 bits", "bf16", "fp16"),
