@@ -59,8 +59,12 @@ GROUPS: dict[str, tuple[Command, ...]] = {
                 planning.add_estimate_arguments, planning.estimate),
     ),
     "data": (
-        Command("data prepare", "make a dataset from text, or from published samples",
+        Command("data prepare", "make a dataset from text",
                 data.add_prepare_arguments, data.prepare),
+        Command("data convert-hdf5", "make a dataset from published samples in HDF5 files",
+                data.add_hdf5_arguments, data.convert_hdf5),
+        Command("data convert-tfrecord", "make a dataset from published samples in TFRecord files",
+                data.add_tfrecord_arguments, data.convert_tfrecord),
         Command("data verify", "check a dataset, or a download of MLCommons' files",
                 data.add_verify_arguments, data.verify),
         Command("data shuffle", "shuffle a dataset into new shards",
