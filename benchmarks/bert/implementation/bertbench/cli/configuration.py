@@ -1,4 +1,4 @@
-"""Commands about system files: list, show and write them, and describe this machine."""
+"""Commands before the first run: system files, this machine, and how long a run will take."""
 
 import argparse
 import json
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bertbench.cli.arguments import (
+    add_flag,
     add_gpu_model,
     add_number,
     add_path,
@@ -16,12 +17,14 @@ from bertbench.cli.arguments import (
     emit,
     emit_document,
     say,
+    say_unread,
     system_of,
     write_file,
 )
 from bertbench.common.errors import ConfigError
 
 if TYPE_CHECKING:
+    from bertbench.config import System
     from bertbench.plan.new_system import NewSystem
 
 
@@ -180,4 +183,37 @@ def env(arguments: argparse.Namespace) -> int:
     quota = quota_cores()
     limit = "no CPU quota" if quota is None else f"CPU quota of the control group: {quota:g}"
     say(f"cores that ranks on this machine share: {available_cores()} (allowed: {allowed_cores()}; {limit})")
+    return 0
+
+
+def add_estimate_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the system and whether to compare its layouts."""
+    add_flag(
+        parser, "--layouts",
+        "list every parallel layout of the system's GPUs with its memory and the least time of a step, for any size of "
+        "BERT",
+    )  # fmt: skip
+    add_system_arguments(parser, positional=True)
+
+
+def estimate(arguments: argparse.Namespace) -> int:
+    """Estimate the time to train from published results, or list the system's layouts."""
+    system = system_of(arguments)
+    say_unread(system, arguments)
+    if arguments.layouts:
+        return _print_layouts(system, arguments)
+    announce(arguments, "reading published results")
+    from bertbench.plan.estimate import estimate_json, estimate_lines, estimate_run
+
+    estimated = estimate_run(system)
+    emit(arguments.json, estimate_json(estimated), *estimate_lines(estimated))
+    return 0
+
+
+def _print_layouts(system: "System", arguments: argparse.Namespace) -> int:
+    announce(arguments, "counting memory and steps of every layout")
+    from bertbench.plan.layouts import layout_listing
+
+    layouts, lines = layout_listing(system)
+    emit(arguments.json, {"system": arguments.system, **layouts}, *lines)
     return 0

@@ -15,9 +15,11 @@ from bertbench.cli.arguments import (
     system_of,
 )
 from bertbench.common.errors import ConfigError, DataError
+from bertbench.common.paths import data_folder, shown_path
+from bertbench.common.progress import Progress
+from bertbench.common.system_faults import exists
 
 if TYPE_CHECKING:
-    from bertbench.common.progress import Progress
     from bertbench.config import System
     from bertbench.data.formats.convert import Format
     from bertbench.data.store.manifest import Manifest
@@ -62,8 +64,6 @@ def add_prepare_arguments(parser: argparse.ArgumentParser) -> None:
 
 def prepare(arguments: argparse.Namespace) -> int:
     """Prepare the dataset from text, or report that it exists already."""
-    from bertbench.common.progress import Progress
-
     follows_mlperf = arguments.recipe == "mlperf"
     if follows_mlperf and (arguments.system or arguments.overrides):
         raise ConfigError("--system and --set: --recipe mlperf is not made by a system's data.recipe; leave them out")
@@ -113,7 +113,6 @@ def _add_conversion_arguments(parser: argparse.ArgumentParser, paths: str) -> No
 
 
 def _convert(arguments: argparse.Namespace, file_format: "Format") -> int:
-    from bertbench.common.progress import Progress
     from bertbench.data.formats.convert import Conversion, convert_samples, input_files
     from bertbench.data.text.vocabulary import Vocabulary
 
@@ -154,7 +153,6 @@ def _by_mlperf(arguments: argparse.Namespace, progress: "Progress") -> Made:
 
 
 def _by_system(arguments: argparse.Namespace, progress: "Progress") -> Made:
-    from bertbench.common.paths import data_folder
     from bertbench.data.text.prepare import Texts
     from bertbench.data.text.prepare import prepare as prepared
 
@@ -190,8 +188,6 @@ def recipe_of(system: "System") -> "TextRecipe":
 
 def _report_dataset(arguments: argparse.Namespace, progress: "Progress", made: Made) -> None:
     """Print what a dataset holds, and whether it existed before."""
-    from bertbench.common.paths import shown_path
-
     folder, manifest, existed = made
     samples = ", ".join(f"{split.samples:,} {name} samples" for name, split in manifest.splits().items())
     progress.message(f"{'reusing' if existed else 'wrote'} {shown_path(folder)}: {samples}")
@@ -208,7 +204,6 @@ def verify(arguments: argparse.Namespace) -> int:
 
     For a dataset, it recomputes checksums and counts.
     """
-    from bertbench.common.progress import Progress
     from bertbench.data.store.verify import verify as verified
 
     if _is_download(arguments.folder):
@@ -226,14 +221,12 @@ def verify(arguments: argparse.Namespace) -> int:
 
 def _is_download(folder: Path) -> bool:
     """Return whether to check a folder as a download, because it isn't a dataset."""
-    from bertbench.common.system_faults import exists
     from bertbench.data.store.manifest import MANIFEST_NAME
 
     return not exists(folder / MANIFEST_NAME, DataError) and not (folder / "train").is_dir()
 
 
 def _verify_download(folder: Path, as_json: str) -> int:
-    from bertbench.common.progress import Progress
     from bertbench.data.download import check_download
 
     if not folder.is_dir():
@@ -262,7 +255,6 @@ def add_shuffle_arguments(parser: argparse.ArgumentParser) -> None:
 
 def shuffle(arguments: argparse.Namespace) -> int:
     """Write the same samples in random order over new shards, or report that the dataset exists already."""
-    from bertbench.common.progress import Progress
     from bertbench.data.store.shuffle import shuffle as shuffled
 
     with Progress() as progress:

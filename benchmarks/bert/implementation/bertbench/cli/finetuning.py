@@ -18,10 +18,11 @@ from bertbench.cli.arguments import (
     system_of,
 )
 from bertbench.common.errors import ConfigError, DataError
+from bertbench.common.progress import Progress
+from bertbench.distributed.ranks import Ranks, launched_ranks
 
 if TYPE_CHECKING:
     from bertbench.config import System
-    from bertbench.distributed.ranks import Ranks
     from bertbench.finetune.squad_inputs import Inputs
 
 _TRAINING = ("system", "train", "vocab", "out")
@@ -66,7 +67,6 @@ def squad(arguments: argparse.Namespace) -> int:
     if missing:
         arguments.usage_error(f"the following arguments are required: {', '.join(missing)}")
     system = system_of(arguments)
-    from bertbench.distributed.ranks import launched_ranks
     from bertbench.finetune.output import reserve_folder
     from bertbench.launch.local import check_startable, run_once
 
@@ -86,7 +86,6 @@ def squad(arguments: argparse.Namespace) -> int:
 
 
 def _squad_rank(system: "System", ranks: "Ranks", arguments: argparse.Namespace) -> int:
-    from bertbench.common.progress import Progress
     from bertbench.finetune.output import reserve_folder
     from bertbench.finetune.run import finetune
     from bertbench.launch.rank import agreed_seed, as_rank

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from bertbench.cli.arguments import add_flag, add_number, add_path, emit, say, system_of
 from bertbench.cli.running import add_train_arguments, run_here, run_options, train, train_words
 from bertbench.common.errors import TARGET_MISSED, ConfigError
+from bertbench.distributed.ranks import launched_ranks
 
 if TYPE_CHECKING:
     from bertbench.config import System
@@ -62,7 +63,6 @@ def launch(arguments: argparse.Namespace) -> int:
         options = " ".join(arguments.sbatch_options)
         raise ConfigError(f"{options}: words after -- are options for sbatch; add --on slurm, or leave them out")
     system = system_of(arguments)
-    from bertbench.distributed.ranks import launched_ranks
 
     here = arguments.on == "local" and not arguments.dry_run
     if here and (ranks := launched_ranks(os.environ)):  # torchrun started one of these per rank

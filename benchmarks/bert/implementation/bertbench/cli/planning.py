@@ -1,4 +1,4 @@
-"""Commands that compute what a run will take: dry runs, estimates, load balancing."""
+"""Commands that rehearse a run: a dry run, and load balancing."""
 
 import argparse
 import math
@@ -14,18 +14,18 @@ from bertbench.cli.arguments import (
     add_system_arguments,
     announce,
     emit,
-    say_unread,
     seed,
     system_of,
     whole_numbers,
     words_of,
 )
 from bertbench.common.errors import ConfigError
+from bertbench.common.paths import data_folder
+from bertbench.common.progress import Progress
 
 if TYPE_CHECKING:
     from bertbench.balance.plan import Balance
     from bertbench.balance.simulate import SimulatedBalance
-    from bertbench.config import System
 
 
 def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,39 +46,6 @@ def plan(arguments: argparse.Namespace) -> int:
     planned = dry_run(system, arguments.rank)
     emit(arguments.json, dry_run_json(planned), *dry_run_lines(planned))
     return 1 if arguments.strict and planned.problems else 0
-
-
-def add_estimate_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the system and whether to compare its layouts."""
-    add_flag(
-        parser, "--layouts",
-        "list every parallel layout of the system's GPUs with its memory and the least time of a step, for any size of "
-        "BERT",
-    )  # fmt: skip
-    add_system_arguments(parser, positional=True)
-
-
-def estimate(arguments: argparse.Namespace) -> int:
-    """Estimate the time to train from published results, or list the system's layouts."""
-    system = system_of(arguments)
-    say_unread(system, arguments)
-    if arguments.layouts:
-        return _print_layouts(system, arguments)
-    announce(arguments, "reading published results")
-    from bertbench.plan.estimate import estimate_json, estimate_lines, estimate_run
-
-    estimated = estimate_run(system)
-    emit(arguments.json, estimate_json(estimated), *estimate_lines(estimated))
-    return 0
-
-
-def _print_layouts(system: "System", arguments: argparse.Namespace) -> int:
-    announce(arguments, "counting memory and steps of every layout")
-    from bertbench.plan.layouts import layout_listing
-
-    layouts, lines = layout_listing(system)
-    emit(arguments.json, {"system": arguments.system, **layouts}, *lines)
-    return 0
 
 
 def add_balance_arguments(parser: argparse.ArgumentParser) -> None:
@@ -144,8 +111,6 @@ def _simulated(arguments: argparse.Namespace) -> list["SimulatedBalance"]:
     """
     from bertbench.balance.cost import BERT_LARGE, CAUSAL_LARGE
     from bertbench.balance.simulate import VARIANTS, population, simulate
-    from bertbench.common.paths import data_folder
-    from bertbench.common.progress import Progress
 
     gpu_counts = whole_numbers("--gpus", arguments.gpus)
     batches = whole_numbers("--batch", arguments.batch)
