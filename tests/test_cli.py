@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import compliance.__main__ as judge
-from bertbench.cli.commands import COMMANDS, callable_by
+from bertbench.cli.commands import COMMANDS, GROUPS, callable_by
 from bertbench.cli.main import main
 from bertbench.common.errors import refused_variable
 from bertbench.common.paths import REPOSITORY
@@ -42,6 +42,14 @@ def test_the_help_lists_every_command_in_its_group(capsys: Captured) -> None:
     ]  # fmt: skip
     assert "  env        describe this machine\n" in shown
     assert "  checkpoint import, show, export\n" in shown
+
+
+def test_a_file_of_commands_serves_one_group_of_the_help() -> None:
+    groups_of_file: dict[str, set[str]] = {}
+    for group, commands in GROUPS.items():
+        for command in commands:
+            groups_of_file.setdefault(command.run.__module__, set()).add(group)
+    assert [file for file, groups in groups_of_file.items() if len(groups) > 1] == []
 
 
 def test_no_help_waits_for_torch() -> None:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from bertbench.common.evaluation import accuracy_text
-from bertbench.plan.layout_time import exposed_seconds
+from bertbench.plan.layout_cost import exposed_seconds
 from compliance import judge_log
 from compliance.ask import TOPICS
 from compliance.read.log import read_events

@@ -29,7 +29,6 @@ from bertbench.loading.batch import batch_of
 from bertbench.loading.filler import filled
 from bertbench.model.arithmetic import autocast_type, computing, set_arithmetic
 from bertbench.model.bert import Bert
-from bertbench.model.loss import weighted_loss
 from bertbench.model.options import PrecisionName, default_mode, wants_few_sizes
 from bertbench.model.products import fastest_products, set_products
 from bertbench.model.shape import SHAPES, BertShape, training_flops
@@ -227,9 +226,9 @@ def _ours(device: torch.device, shape: BertShape, dtype: PrecisionName, seed: in
         batch = batch_of(content)
         loaded = (filled(batch) if fills else batch).to(device)
         with computing(dtype, device):
-            scores = model(*loaded.inputs, loaded.labels)
+            sums = model.loss_sums(*loaded.inputs, loaded.labels)
         weights = 1 / int(content.masked.sum()), 1 / len(content.lengths)
-        weighted_loss(scores, *loaded.labels, *weights).backward()
+        sums.weighted(*weights).backward()
         optimizer.step(LEARNING_RATE)
         model.zero_grad()
 

@@ -26,12 +26,12 @@ from bertbench.gradients.clip import after_coefficient
 from bertbench.loading.batch import Batch, batch_of
 from bertbench.loading.filler import filled
 from bertbench.model.attention import flash_attention
-from bertbench.model.bert import Bert
+from bertbench.model.bert import Bert, ReadStates
 from bertbench.model.compiled import compile_pieces
 from bertbench.model.encoder import Normalised
 from bertbench.model.fp8_linear import multiply_in_fp8
 from bertbench.model.fp8_scaling import DelayedScaling
-from bertbench.model.loss import weighted_loss
+from bertbench.model.loss import LossSums
 from bertbench.model.options import PrecisionName, ResidualName
 from bertbench.model.rounded_weights import RoundedWeights, rounded_layers
 from bertbench.model.shape import BertShape
@@ -199,6 +199,7 @@ class _Step:
             input_TD, qkv_T3D = model.between(first, second, context_TD, given_TD)
             return second.attend(qkv_T3D, batch.sequences), input_TD
 
+        states = ReadStates(masked_MD, first_SD, model.embeddings.word.weight)
         return {
             "embeddings": lambda: self._both_ways(
                 lambda: model.embeddings(batch.tokens_T, batch.segments_T, batch.positions_T)
@@ -206,7 +207,7 @@ class _Step:
             "attention": lambda: self._both_ways(lambda: flash_attention(qkv_T3HK, batch.sequences, dropout), qkv_T3HK),
             "layer": lambda: self._both_ways(layer, context_TD, hidden_TD),
             "head_and_loss": lambda: self._both_ways(
-                lambda: self._loss(model.heads(masked_MD, first_SD, model.embeddings.word.weight, batch.labels)),
+                lambda: self._loss(model.head_losses(states, batch.labels)),
                 masked_MD,
                 first_SD,
             ),
@@ -223,8 +224,8 @@ class _Step:
         outputs = result if isinstance(result, tuple) else (result,)
         torch.autograd.backward(outputs, [torch.empty_like(output) for output in outputs])
 
-    def _loss(self, scores: Any) -> Tensor:
-        return weighted_loss(scores, *self._batch.labels, _WEIGHTS, _WEIGHTS)
+    def _loss(self, sums: LossSums) -> Tensor:
+        return sums.weighted(_WEIGHTS, _WEIGHTS)
 
     def _update(self) -> None:
         """Clip and update, as the trainer does."""
@@ -239,8 +240,8 @@ class _Step:
         """Run the model forward and backward, update, and zero the gradients."""
         batch = self._batch
         with torch.autocast("cpu", _PRODUCTS):
-            scores = self._model(*batch.inputs, batch.labels)
-        self._loss(scores).backward()
+            sums = self._model.loss_sums(*batch.inputs, batch.labels)
+        self._loss(sums).backward()
         for bucket in self._buckets:
             bucket.take_in()
         self._update()

@@ -21,7 +21,7 @@ from bertbench.loading.batch import Batch
 from bertbench.loading.loader import LoadedPart
 from bertbench.model import loops
 from bertbench.model.bert import Bert
-from bertbench.model.loss import Scores, weighted_loss
+from bertbench.model.loss import Labels, LossSums, Scores
 from bertbench.training.whole_trainer import tiny_backward
 
 
@@ -99,7 +99,8 @@ class VirtualRanks:
         ) -> Tensor:  # fmt: skip
             inputs = tokens_T, first.segments_T, first.positions_T, first.sequences, masked_at_M
             scores = functional_call(self._model, weights, inputs)
-            return weighted_loss(scores, masked_M, pairs_S, part.masked_lm_weight, part.next_sentence_weight)
+            sums = LossSums.of(scores, Labels(masked_M, pairs_S))
+            return sums.weighted(part.masked_lm_weight, part.next_sentence_weight)
 
         words = [(batch.tokens_T, batch.masked_at_M, *batch.labels) for _, batch in shares]
         tokens_RT, masked_at_RM, masked_RM, pairs_RS = map(torch.stack, zip(*words, strict=True))
@@ -129,8 +130,8 @@ def add_gradients(model: Bert, shares: Sequence[LoadedPart]) -> Tensor:
     """Add the gradients of shares to those of the parameters, and return the loss of the shares."""
     total = torch.zeros(())
     for part, batch in shares:
-        weights = part.masked_lm_weight, part.next_sentence_weight
-        loss = weighted_loss(model(*batch.inputs), *batch.labels, *weights)
+        sums = model.loss_sums(*batch.inputs, batch.labels)
+        loss = sums.weighted(part.masked_lm_weight, part.next_sentence_weight)
         loss.backward()
         total += loss.detach()
     return total

@@ -289,8 +289,8 @@ def test_bad_input_is_one_error_and_leaves_no_file(
 ) -> None:
     source = tmp_path / "source"
     source.mkdir()
-    words = [f"--from-{of}", *damage(source), "--vocab-size", VOCAB_SIZE, "--out", tmp_path / "out"]
-    found = printed("data", "prepare", *words, code=2)
+    words = [f"convert-{of}", *damage(source), "--vocab-size", VOCAB_SIZE, "--out", tmp_path / "out"]
+    found = printed("data", *words, code=2)
     (line,) = [line for line in found.splitlines() if line.startswith("bertbench: ")]
     assert expected in line
     assert str(source) in line

@@ -16,7 +16,7 @@ from tests.data.published import SAMPLES, VOCAB_SIZE
 
 def converted(out: Path, *paths: Path, of: Format = "hdf5", split: str = "train", shard_samples: int = 2) -> Manifest:
     """The manifest of a conversion through the command line."""
-    words = ["data", "prepare", f"--from-{of}", *map(str, paths), "--vocab-size", str(VOCAB_SIZE)]
+    words = ["data", f"convert-{of}", *map(str, paths), "--vocab-size", str(VOCAB_SIZE)]
     assert main([*words, "--out", str(out), "--split", split, "--shard-samples", str(shard_samples)]) == 0
     return Manifest.read(out)
 
@@ -47,8 +47,8 @@ def test_converted_samples_and_vocabulary_give_the_shards_of_a_dataset_made_from
 ) -> None:
     train = Manifest.read(tiny_folder).splits()["train"]
     path = published.write_hdf5(tmp_path / "part.hdf5", published.varlength_fields(read(tiny_folder)))
-    words = ["--from-hdf5", path, "--vocab", tiny_folder / "vocab.txt", "--out", tmp_path / "back"]
-    printed("data", "prepare", *words, "--shard-samples", train.shards[0].samples)
+    words = [path, "--vocab", tiny_folder / "vocab.txt", "--out", tmp_path / "back"]
+    printed("data", "convert-hdf5", *words, "--shard-samples", train.shards[0].samples)
     again = Manifest.read(tmp_path / "back")
     assert again.tokenizer == Manifest.read(tiny_folder).tokenizer
     assert [shard.sha256 for shard in again.splits()["train"].shards] == [shard.sha256 for shard in train.shards]
@@ -116,7 +116,7 @@ def test_a_conversion_keeps_nothing_of_the_files_that_a_stopped_one_had_finished
         samples = [SAMPLES[0]._replace(next_sentence_label=number)]  # the label 2 is none
         files.append(published.write_hdf5(tmp_path / f"{number}.hdf5", published.fixed_fields(samples)))
     work = tmp_path / ".out.unfinished"
-    words = ["data", "prepare", "--vocab-size", VOCAB_SIZE, "--out", tmp_path / "out", "--from-hdf5"]
+    words = ["data", "convert-hdf5", "--vocab-size", VOCAB_SIZE, "--out", tmp_path / "out"]
     printed(*words, *files, code=2)
     assert len(list(work.glob("train/*.h5"))) == 2
     (work / ".scratch.0").mkdir()  # left by a killed command
@@ -128,7 +128,7 @@ def test_a_conversion_keeps_nothing_of_the_files_that_a_stopped_one_had_finished
 
 def test_a_stopped_conversion_of_one_split_doesn_t_count_for_the_other(tmp_path: Path, printed: Printed) -> None:
     good = published.write_hdf5(tmp_path / "good.hdf5", published.fixed_fields())
-    words = ["data", "prepare", "--vocab-size", VOCAB_SIZE, "--out", tmp_path / "out", "--from-hdf5", good]
+    words = ["data", "convert-hdf5", "--vocab-size", VOCAB_SIZE, "--out", tmp_path / "out", good]
     printed(*words, tmp_path / "none.hdf5", code=2)
     bad = published.write_hdf5(tmp_path / "bad.hdf5", published.fixed_fields([SAMPLES[0]._replace(masked_lm_ids=[99])]))
     printed(*words, bad, code=2)
@@ -139,7 +139,7 @@ def test_a_stopped_conversion_of_one_split_doesn_t_count_for_the_other(tmp_path:
 def test_a_refused_place_is_named_without_temporary_names_and_nothing_is_left(tmp_path: Path, printed: Printed) -> None:
     path = published.write_hdf5(tmp_path / "part.hdf5", published.fixed_fields())
     (tmp_path / "empty").mkdir()
-    words = ["data", "prepare", "--from-hdf5", path, "--vocab-size", VOCAB_SIZE, "--out"]
+    words = ["data", "convert-hdf5", path, "--vocab-size", VOCAB_SIZE, "--out"]
     for out, expected in (
         ("/proc/none", "/proc/none: cannot be written (No such file or directory); name another --out; nothing was"),
         (path / "out", "out: cannot be written (File exists); name another --out; nothing was kept"),
@@ -156,3 +156,20 @@ def test_a_refused_place_is_named_without_temporary_names_and_nothing_is_left(tm
 def test_a_vocabulary_too_large_for_16_bits_is_refused(tmp_path: Path, vocab_size: int) -> None:
     with pytest.raises(DataError, match="expected 1 to 32,768"):
         convert_samples(tmp_path / "out", Conversion("hdf5", (), "train", vocab_size, 2), QUIET)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("--out o", "one of the arguments --vocab-size --vocab is required"),
+        ("--out o --vocab-size 9 --vocab v", "--vocab: not allowed with argument --vocab-size"),
+        ("--vocab-size 9", "the following arguments are required: --out"),
+    ],
+)
+def test_a_conversion_needs_a_folder_and_one_source_of_the_vocabulary_s_size(
+    words: str, expected: str, capsys: Captured
+) -> None:
+    for file_format in ("hdf5", "tfrecord"):
+        with pytest.raises(SystemExit, match="2"):
+            main(["data", f"convert-{file_format}", "samples", *words.split()])
+        assert expected in capsys.readouterr().err

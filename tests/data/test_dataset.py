@@ -84,7 +84,7 @@ def test_a_shard_takes_one_mapping_while_it_is_used_and_no_descriptor(tmp_path: 
     mapped = [shards.shard(number) for number in range(3)]
     assert len(list(Path("/proc/self/fd").iterdir())) == descriptors
     assert [mappings_of(tmp_path / "train" / f"part_0000{number}.h5") for number in range(3)] == [1, 1, 1]
-    labels = mapped[0].bytes.masked_lm_ids
+    labels = mapped[0].views.masked_lm_ids
     del shards, mapped
     assert [mappings_of(tmp_path / "train" / f"part_0000{number}.h5") for number in range(3)] == [1, 0, 0]
     assert bytes(labels) == np.array(SAMPLES[0].masked_lm_ids, "<i2").tobytes()

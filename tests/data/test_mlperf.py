@@ -23,7 +23,7 @@ from tests.data.datasets import QUIET, made, read
 from tests.data.plain_samples import plain_samples
 from tests.tiny import Sample, tiny_text
 
-MLPERF, HDF5 = ["prepare", "--recipe", "mlperf", "--out", "O"], ["prepare", "--from-hdf5", "a"]
+MLPERF = ["prepare", "--recipe", "mlperf", "--out", "O"]
 
 
 @pytest.fixture
@@ -117,10 +117,6 @@ def test_a_shuffle_is_a_permutation_that_its_seed_repeats(
         ([*MLPERF, "--text", "missing", "--vocab", "V"], "missing: cannot be read"),
         ([*MLPERF, "--text", "EMPTY", "--vocab", "V"], "EMPTY: holds no text"),
         (["prepare", "--recipe", "mlperf", "--text", "T", "--vocab", "V", "--out", "T/O"], "written (File exists)"),
-        (["prepare", "--split", "eval"], "--split: only with published samples"),
-        ([*HDF5, "--out", "o"], "expected one of --vocab-size N and --vocab FILE"),
-        ([*HDF5, "--vocab-size", "9"], "give --out DIR"),
-        ([*HDF5, "--text", "b", "--vocab-size", "9", "--out", "o"], "neither --text nor --wiki"),
         (["shuffle", "D", "--seed", "1", "--shards", "1000000", "--out", "O"], "--shards 1000000: expected 1 to"),
     ],
 )  # fmt: skip

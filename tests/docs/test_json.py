@@ -47,6 +47,8 @@ ANSWERS = {
 ELSEWHERE = {
     "config show": "a document of its own form",
     "config schema": "a document of its own form",
+    "data convert-hdf5": "the fields of data prepare",
+    "data convert-tfrecord": "the fields of data prepare",
     "checkpoint import": "tests/checkpoint",
     "checkpoint show": "tests/checkpoint",
     "checkpoint export": "tests/checkpoint",

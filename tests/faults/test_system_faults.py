@@ -52,7 +52,7 @@ def test_no_command_needs_a_file_lock(copied: Path, text: Path, tmp_path: Path) 
         ["data", "prepare", "--system", system, "--text", str(text), "--out", str(tmp_path / "made")],
         ["data", "verify", str(tmp_path / "made")],
         [
-            "data", "prepare", "--from-hdf5", str(samples), "--vocab-size", "97",
+            "data", "convert-hdf5", str(samples), "--vocab-size", "97",
             "--out", str(tmp_path / "converted"),
         ],
         ["data", "shuffle", str(copied), "--seed", "3", "--shards", "2", "--out", str(tmp_path / "shuffled")],
@@ -90,8 +90,9 @@ def test_unreadable_inputs_and_unwritable_folders_are_named(copied: Path, text: 
         "--vocab",
         str(copied / "vocab.txt"),
     ]
-    from_samples = [*prepare, "--from-hdf5", str(samples), "--vocab-size", "97"]
-    from_records = [*prepare, "--from-tfrecord", str(records), "--vocab-size", "97"]
+    conversion = ["--vocab-size", "97", "--out", str(out)]
+    from_samples = ["data", "convert-hdf5", str(samples), *conversion]
+    from_records = ["data", "convert-tfrecord", str(records), *conversion]
     cases = [
         Case(words, call, ending, number)
         for words, ending in ((from_text, "/articles.txt"), (from_text, "/vocab.txt"))

@@ -14,7 +14,7 @@ from bertbench.loading.filler import filled
 from bertbench.model.arithmetic import computing, set_arithmetic
 from bertbench.model.attention import flash_attention, kernel_for, plain_attention
 from bertbench.model.bert import Bert
-from bertbench.model.loss import IGNORED, weighted_loss
+from bertbench.model.loss import IGNORED
 from bertbench.model.options import CompileMode, PrecisionName, ResidualName
 from bertbench.model.shape import BertShape
 from bertbench.optim.adam import MultiTensorAdam, foreach_step, native_adam_step
@@ -91,9 +91,9 @@ class Training:
     def step(self, batch: Batch) -> Tensor:
         """The loss, on the device."""
         with computing(self.precision, CUDA):
-            scores = self.model(*batch.inputs, batch.labels)
+            sums = self.model.loss_sums(*batch.inputs, batch.labels)
         shares = [1 / (labels != IGNORED).sum() for labels in (batch.masked_labels_M, batch.next_sentence_S)]
-        loss = weighted_loss(scores, *batch.labels, *shares)
+        loss = sums.weighted(*shares)
         loss.backward()
         self.optimizer.step(1e-3, after_coefficient(gradient_norm(self.parameters), 1.0))
         self.model.zero_grad()

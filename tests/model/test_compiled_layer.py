@@ -3,7 +3,6 @@
 import copy
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -18,7 +17,6 @@ from bertbench.model.compiled import compile_pieces
 from bertbench.model.compiled_layer import hashed_dropout, hashed_numbers
 from bertbench.model.gelu import gelu, gelu_gradient
 from bertbench.model.linear import BLOCK_ROWS
-from bertbench.model.loss import weighted_loss
 from bertbench.model.options import ResidualName
 from bertbench.model.rounded_weights import RoundedWeights, rounded_layers
 from bertbench.model.shape import BertShape
@@ -45,8 +43,7 @@ def joined(model: Bert) -> Bert:
 
 
 def gradients(model: Bert, batch: Batch) -> dict[str, Tensor]:
-    scores: Any = model(*batch.inputs, batch.labels)
-    weighted_loss(scores, *batch.labels, 0.5, 0.25).backward()
+    model.loss_sums(*batch.inputs, batch.labels).weighted(0.5, 0.25).backward()
     return {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
 
 
@@ -104,7 +101,7 @@ def test_products_read_copies_of_the_weights_that_are_rounded_already() -> None:
 
 
 def test_joined_pieces_wait_for_the_weights_of_each_layer() -> None:
-    """With optimizer.sharded, a layer's forward pre-hook waits for weights that still arrive from other ranks."""
+    """With optimizer.sharded, a layer's weights may still arrive from other ranks."""
     torch.manual_seed(2)
     model, batch = joined(Bert(SHAPE)), batch_of(3, 12)
     expected = model(*batch.inputs)
@@ -112,7 +109,7 @@ def test_joined_pieces_wait_for_the_weights_of_each_layer() -> None:
         arrived = copy.deepcopy(layer.state_dict())
         for weight in layer.parameters():
             weight.data.fill_(torch.nan)
-        layer.register_forward_pre_hook(lambda module, _, arrived=arrived: module.load_state_dict(arrived) and None)
+        layer.await_weights = partial(layer.load_state_dict, arrived)
     torch.testing.assert_close(model(*batch.inputs), expected, atol=0, rtol=0)
 
 

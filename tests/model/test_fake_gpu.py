@@ -15,7 +15,7 @@ from bertbench.model.fp8_feed_forward import feed_forward
 from bertbench.model.fp8_linear import Fp8Linear
 from bertbench.model.fp8_scaling import DelayedScaling
 from bertbench.model.linear import Linear, weight_gradient
-from bertbench.model.loss import weighted_loss
+from bertbench.model.loss import LossSums
 from bertbench.model.shape import BertShape
 
 pytestmark = pytest.mark.skipif(
@@ -34,7 +34,7 @@ def test_the_model_and_its_loss_stay_on_the_gpu(monkeypatch: pytest.MonkeyPatch)
         model, there = Bert(SHAPE, flash_attention), batch.to(CUDA)
         with torch.no_grad(), torch.autocast("cuda", torch.bfloat16):
             scores = model(*there.inputs)
-            loss = weighted_loss(scores, *there.labels, 0.5, 0.25)
+            loss = LossSums.of(scores, there.labels).weighted(0.5, 0.25)
     assert (scores.masked_lm_MV.device.type, scores.masked_lm_MV.dtype) == ("cuda", torch.bfloat16)
     assert scores.masked_lm_MV.shape == (len(batch.masked_at_M), SHAPE.vocab_size)
     assert (loss.device.type, loss.dtype) == ("cuda", torch.float32)

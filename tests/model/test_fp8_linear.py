@@ -18,7 +18,6 @@ from bertbench.model.fp8_feed_forward import feed_forward
 from bertbench.model.fp8_linear import CONVERTED, Fp8Linear, check_device, multiply_in_fp8
 from bertbench.model.fp8_scaling import E4M3, E5M2, DelayedScaling
 from bertbench.model.linear import Linear
-from bertbench.model.loss import weighted_loss
 from bertbench.model.shape import BertShape
 from tests.compiling import compiled_by
 from tests.model.test_fp8_scaling import CPU, LEAST_NORMAL, ROUND_OFF, alone
@@ -222,8 +221,7 @@ def model_in_fp8() -> Bert:
 def loss(model: Bert) -> Tensor:
     batch = synthetic(3, 12, SHAPE.vocab_size, torch.Generator().manual_seed(1))
     with torch.autocast("cpu", torch.bfloat16):
-        scores: Any = model(*batch.inputs, batch.labels)
-    return weighted_loss(scores, *batch.labels, 0.5, 0.25)
+        return model.loss_sums(*batch.inputs, batch.labels).weighted(0.5, 0.25)
 
 
 def gradients(model: Bert) -> dict[str, Tensor]:

@@ -21,7 +21,8 @@ from bertbench.loading.inputs import open_data
 from bertbench.loading.loader import LoadedStep, Loader
 from bertbench.model.logical_tensors import local, logical
 from bertbench.parallel.stage import logical_name
-from bertbench.plan import parallel_theory as theory
+from bertbench.plan.layout_cost import sent_bytes
+from bertbench.plan.memory import stage_parameters
 from bertbench.training.build import make_evaluator, make_trainer
 from bertbench.training.layout_trainer import LayoutTrainer
 from bertbench.training.trainer import Trainer
@@ -134,9 +135,9 @@ def expected_bytes(system: System, trainer: LayoutTrainer, step: LoadedStep) -> 
         tokens = len(step.parts) * trainer.pipeline.tokens
     if not system.parallel.fully_shard:
         held = sum(local(parameter).numel() for parameter in trainer.parameters)
-        assert held == theory.stage_parameters(system.model.shape(), system.layout, trainer.groups.place)
+        assert held == stage_parameters(system.model.shape(), system.layout, trainer.groups.place)
     masked = sum(len(part.batch.masked_at_M) for part in step.parts)
-    return theory.sent_bytes(system, trainer.groups.place, tokens, masked)
+    return sent_bytes(system, trainer.groups.place, tokens, masked)
 
 
 def _gradients(trainer: Trainer) -> dict[str, Tensor]:

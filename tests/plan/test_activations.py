@@ -14,7 +14,6 @@ from bertbench.model.compiled import compile_pieces
 from bertbench.model.encoder import EncoderLayer
 from bertbench.model.fp8_linear import CONVERTED, Fp8Linear, multiply_in_fp8
 from bertbench.model.fp8_scaling import DelayedScaling
-from bertbench.model.loss import Labels, weighted_loss
 from bertbench.model.sequences import Sequences
 from bertbench.plan.activations import embedding_bytes, head_bytes, layer_bytes
 from bertbench.plan.memory import activation_bytes
@@ -66,8 +65,8 @@ def test_embeddings_keep_the_bytes_of_the_formula(tiny: Tiny) -> None:
     assert embedding_bytes(system, Microbatch.of_lengths(LENGTHS)) == kept - ids_T.nbytes
 
 
-def loss(model: Bert, batch: Batch, labels: Labels | None = None) -> Tensor:
-    return weighted_loss(model(*batch.inputs, labels), *batch.labels, 1, 1)
+def loss(model: Bert, batch: Batch) -> Tensor:
+    return model.loss_sums(*batch.inputs, batch.labels).weighted(1, 1)
 
 
 GPU = ("launch.device=cuda", "hardware.accelerators_per_node=2", "compute.compile=none")
@@ -137,7 +136,7 @@ def test_a_compiled_model_on_a_gpu_keeps_the_bytes_of_the_formula(tiny: Tiny, pr
     with compiled_by("aot_eager_decomp_partition"):  # as Inductor chooses what to keep, without its code
         compile_pieces(model)
         model.hand_to_heads(torch.bfloat16)
-        kept = saved_bytes(system, model, lambda: loss(model, batch, labels=batch.labels))
+        kept = saved_bytes(system, model, lambda: loss(model, batch))
     assert activation_bytes(system, Microbatch.of_lengths(lengths)) == pytest.approx(kept, rel=0.02)
 
 

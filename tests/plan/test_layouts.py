@@ -6,7 +6,7 @@ import pytest
 
 from bertbench.config import load_system
 from bertbench.config.layout import Layout
-from bertbench.plan.layout_time import LINKS, all_reduce_seconds, exposed_seconds, step_seconds
+from bertbench.plan.layout_cost import LINKS, all_reduce_seconds, exposed_seconds, step_seconds
 from bertbench.plan.layouts import candidates, outlooks
 from bertbench.plan.memory import memory_gb
 from bertbench.plan.step_load import load_of
@@ -74,8 +74,8 @@ def test_an_all_reduce_takes_the_time_of_its_bytes_on_the_wire() -> None:
 
 
 def test_a_backward_pass_hides_all_of_a_reduction_but_the_last_bucket() -> None:
-    assert exposed_seconds(reduction=6.0, compute=12.0, collectives=3) == 2.0
-    assert exposed_seconds(reduction=6.0, compute=3.0, collectives=3) == 6.0 - 2.0
+    assert exposed_seconds(reduction=6.0, compute=12.0, buckets=3) == 2.0
+    assert exposed_seconds(reduction=6.0, compute=3.0, buckets=3) == 6.0 - 2.0
 
 
 def test_the_plan_of_a_trillion_parameters_states_the_share_of_a_rank(answer: Answer, printed: Printed) -> None:

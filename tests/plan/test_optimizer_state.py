@@ -7,7 +7,7 @@ from torch import Tensor
 from bertbench.model.bert import Bert
 from bertbench.optim.build_optimizer import tensor_factory
 from bertbench.optim.muon import build_muon
-from bertbench.plan.counted_rank import state_bytes
+from bertbench.plan.memory import state_bytes
 from tests.optim.drawn import TINY, muon
 
 

@@ -15,11 +15,9 @@ from bertbench.distributed.world import World
 from bertbench.loading.bins import BinSampler
 from bertbench.loading.inputs import missing_inputs
 from bertbench.loading.sampler import Sampler, make_planner
-from bertbench.plan.counted_rank import count_rank
-from bertbench.plan.dry_run import dry_run
-from bertbench.plan.first_steps import index_to_plan
+from bertbench.plan.dry_run import count_rank, dry_run
 from bertbench.plan.memory import activation_bytes, memory_gb, needed_gb
-from bertbench.plan.step_load import Microbatch, largest_part
+from bertbench.plan.step_load import Microbatch, index_to_plan, largest_part
 from tests.conftest import Answer, Captured, Printed, Tiny
 from tests.ranks import run_ranks
 from tests.training.steps import whole_trainer

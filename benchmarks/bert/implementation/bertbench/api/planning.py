@@ -16,7 +16,7 @@ from bertbench.config.given import check_given
 from bertbench.loading.inputs import open_split
 from bertbench.loading.sampler import make_planner
 from bertbench.plan.dry_run import dry_run
-from bertbench.plan.first_steps import index_to_plan
+from bertbench.plan.step_load import index_to_plan
 
 _PLAN = Reads("plan")  # it takes all settings of a run
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bertbench.common.errors import ConfigError
+from bertbench.common.paths import data_folder
 from bertbench.common.reads import Reads
 from bertbench.common.system_faults import unwritable
 from compliance.read.record import answer_json
@@ -170,7 +171,6 @@ def _weights_setting(path: str) -> str:
 
     Weights in the data folder are named relative to it, because a container mounts that folder elsewhere.
     """
-    from bertbench.common.paths import data_folder
     from bertbench.config.given import Override
 
     place = Path(path).absolute()

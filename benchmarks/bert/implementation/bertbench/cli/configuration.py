@@ -1,4 +1,4 @@
-"""Commands about system files: list, show and write them, and describe this machine."""
+"""Commands before the first run: system files, this machine, and how long a run will take."""
 
 import argparse
 import json
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bertbench.cli.arguments import (
+    add_flag,
     add_gpu_model,
     add_number,
     add_path,
@@ -16,14 +17,60 @@ from bertbench.cli.arguments import (
     emit,
     emit_document,
     say,
+    say_unread,
     system_of,
     write_file,
 )
 from bertbench.common.errors import ConfigError
-from bertbench.common.reads import Reads
+from bertbench.common.reads import Reads, Unread
 
 if TYPE_CHECKING:
+    from bertbench.config import System
     from bertbench.plan.new_system import NewSystem
+
+_OF_A_RUN = (
+    "name", "description", "source", "task", "hardware", "scale_from_batch", "scale_rule",
+    "launch.ranks_per_node", "launch.device", "model",
+    "data.global_batch_size", "data.local_batch", "data.gradient_accumulation_steps",
+)  # fmt: skip
+_OFF_THE_CLOCK = ("launch", "data.path", "data.eval_path", "data.recipe", "checkpoint", "squad")
+"""Where and how a run starts doesn't change its time on the clock, so these are accepted without effect."""
+
+ESTIMATE = Reads(
+    "estimate",
+    sections=(
+        *_OF_A_RUN,
+        *_OFF_THE_CLOCK,
+        "optimizer.learning_rate", "optimizer.beta1", "optimizer.beta2",
+        "schedule.max_steps", "schedule.warmup_steps", "schedule.start_warmup_step",
+        "parallel.schedule",
+    ),
+    exceptions={
+        "parallel": Unread(
+            "published runs hold whole models; `bertbench estimate --layouts` compares layouts", goes_by=(1, False)
+        ),
+    },
+    others=Unread("the estimate doesn't depend on it; leave it out"),
+)  # fmt: skip
+ESTIMATE_LAYOUTS = Reads(
+    "estimate --layouts",
+    sections=(
+        *_OF_A_RUN,
+        *_OFF_THE_CLOCK,
+        "precision",
+        "optimizer.name",
+        "optimizer.sharded",
+        "communication",
+    ),
+    exceptions={
+        "parallel": Unread("it lists every layout; leave it out"),
+        "data.balance": Unread(
+            "it counts the load of every layout as data.balance planned gives it", goes_by=("planned",)
+        ),
+        "precision.compute": Unread("it counts products in 16 bits", goes_by=("bf16", "fp16")),
+    },
+    others=Unread("the list of layouts doesn't depend on it; leave it out"),
+)
 
 
 def add_list_arguments(parser: argparse.ArgumentParser) -> None:
@@ -181,4 +228,38 @@ def env(arguments: argparse.Namespace) -> int:
     quota = quota_cores()
     limit = "no CPU quota" if quota is None else f"CPU quota of the control group: {quota:g}"
     say(f"cores that ranks on this machine share: {available_cores()} (allowed: {allowed_cores()}; {limit})")
+    return 0
+
+
+def add_estimate_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the system and whether to compare its layouts."""
+    add_flag(
+        parser, "--layouts",
+        "list every parallel layout of the system's GPUs with its memory and the least time of a step, for any size of "
+        "BERT",
+    )  # fmt: skip
+    add_system_arguments(parser, ESTIMATE, positional=True)
+
+
+def estimate(arguments: argparse.Namespace) -> int:
+    """Estimate the time to train from published results, or list the system's layouts."""
+    reads = ESTIMATE_LAYOUTS if arguments.layouts else ESTIMATE
+    system = system_of(arguments, reads)
+    say_unread(system, reads)
+    if arguments.layouts:
+        return _print_layouts(system, arguments)
+    announce(arguments, "reading published results")
+    from bertbench.plan.estimate import estimate_json, estimate_lines, estimate_run
+
+    estimated = estimate_run(system)
+    emit(arguments.json, estimate_json(estimated), *estimate_lines(estimated))
+    return 0
+
+
+def _print_layouts(system: "System", arguments: argparse.Namespace) -> int:
+    announce(arguments, "counting memory and steps of every layout")
+    from bertbench.plan.layouts import layout_listing
+
+    layouts, lines = layout_listing(system)
+    emit(arguments.json, {"system": arguments.system, **layouts}, *lines)
     return 0

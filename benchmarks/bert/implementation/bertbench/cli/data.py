@@ -1,7 +1,6 @@
 """Commands about datasets: make them from text or published samples, check, shuffle and describe them."""
 
 import argparse
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,10 +15,12 @@ from bertbench.cli.arguments import (
     system_of,
 )
 from bertbench.common.errors import ConfigError, DataError
+from bertbench.common.paths import data_folder, shown_path
+from bertbench.common.progress import Progress
 from bertbench.common.reads import Reads
+from bertbench.common.system_faults import exists
 
 if TYPE_CHECKING:
-    from bertbench.common.progress import Progress
     from bertbench.config import System
     from bertbench.data.formats.convert import Format
     from bertbench.data.store.manifest import Manifest
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 _SYSTEM = "cpu_demo"
 _SHOWN = 5  # missing files
 _SHARD_SAMPLES = 1 << 15  # MLPerf's 157 million samples make 4,783 shards, of at most 0.6 GiB of memory each
-_CONVERSION_ONLY = ("vocab_size", "split", "shard_samples")
 _MLPERF_ONLY = ("dupe_factor", "seed", "workers", "select_eval")
 
 Made = tuple[Path, "Manifest", bool]
@@ -36,7 +36,7 @@ Made = tuple[Path, "Manifest", bool]
 
 
 def add_prepare_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the text or the published samples, the recipe and the folder of the dataset."""
+    """Add the text, the recipe and the folder of the dataset."""
     text = parser.add_argument_group("text (default: the documentation of the installed Python, numpy and torch)")
     add_path(
         text,
@@ -49,14 +49,6 @@ def add_prepare_arguments(parser: argparse.ArgumentParser) -> None:
     add_path(text, "--wiki", "FILE", "WikiExtractor output with <doc> blocks", nargs="+", default=[])
     add_path(parser, "--vocab", "FILE", "vocab.txt (default: train a vocabulary on the text)")
     add_path(parser, "--out", "DIR", "folder to make (default: the system's data.path)")
-    samples = parser.add_argument_group("published samples instead of text (docs/formats.md)")
-    source = samples.add_mutually_exclusive_group()
-    hdf5 = "HDF5 files or folders of them, in the fixed, varlength or packed layout"
-    add_path(source, "--from-hdf5", "PATH", hdf5, nargs="+")
-    add_path(source, "--from-tfrecord", "PATH", "TFRecord files or folders of them", nargs="+")
-    add_number(samples, "--vocab-size", "N", "size of the samples' vocabulary, if --vocab isn't given")
-    samples.add_argument("--split", choices=["train", "eval"], help="split that the samples belong to (default train)")
-    add_number(samples, "--shard-samples", "N", f"samples per shard (default {_SHARD_SAMPLES:,})")
     parser.add_argument(
         "--recipe", choices=["system", "mlperf"], default="system",
         help="`system` follows data.recipe of --system and holds documents out for evaluation; `mlperf` makes exactly "
@@ -72,60 +64,72 @@ def add_prepare_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def prepare(arguments: argparse.Namespace) -> int:
-    """Prepare the dataset, or report that it exists already."""
-    from bertbench.common.progress import Progress
-
-    converts = bool(arguments.from_hdf5 or arguments.from_tfrecord)
+    """Prepare the dataset from text, or report that it exists already."""
     follows_mlperf = arguments.recipe == "mlperf"
-    if not converts:
-        _refuse(arguments, _CONVERSION_ONLY, "published samples: --from-hdf5 or --from-tfrecord")
+    if follows_mlperf and (arguments.system or arguments.overrides):
+        raise ConfigError("--system and --set: --recipe mlperf is not made by a system's data.recipe; leave them out")
     if not follows_mlperf:
-        _refuse(arguments, _MLPERF_ONLY, "--recipe mlperf; otherwise use --set data.recipe.NAME=VALUE")
-    if converts and follows_mlperf:
-        raise ConfigError("--recipe mlperf makes samples from text; leave it out, or --from-hdf5 and --from-tfrecord")
-    if (converts or follows_mlperf) and (arguments.system or arguments.overrides):
-        how = "published samples are" if converts else "--recipe mlperf is"
-        raise ConfigError(f"--system and --set: {how} not made by a system's data.recipe; leave them out")
-    make: Callable[[argparse.Namespace, Progress], Made]
-    if converts:
-        make = _from_published
-    elif follows_mlperf:
-        make = _by_mlperf
-    else:
-        make = _by_system
+        for name in _MLPERF_ONLY:
+            if getattr(arguments, name) is not None:
+                option = f"--{name.replace('_', '-')}"
+                raise ConfigError(f"{option}: only with --recipe mlperf; otherwise use --set data.recipe.NAME=VALUE")
+    make = _by_mlperf if follows_mlperf else _by_system
     with Progress() as progress:
         _report_dataset(arguments, progress, make(arguments, progress))
     return 0
 
 
-def _refuse(arguments: argparse.Namespace, names: tuple[str, ...], expected: str) -> None:
-    """Raise ConfigError if one of these options, which go only with `expected`, is given."""
-    for name in names:
-        if getattr(arguments, name) is not None:
-            raise ConfigError(f"--{name.replace('_', '-')}: only with {expected}")
+def add_hdf5_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the HDF5 files, and the dataset to make."""
+    _add_conversion_arguments(parser, "HDF5 files or folders of them, in the fixed, varlength or packed layout")
 
 
-def _from_published(arguments: argparse.Namespace, progress: "Progress") -> Made:
+def convert_hdf5(arguments: argparse.Namespace) -> int:
+    """Convert samples in HDF5 files to a dataset, or report that it exists already."""
+    return _convert(arguments, "hdf5")
+
+
+def add_tfrecord_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the TFRecord files, and the dataset to make."""
+    _add_conversion_arguments(parser, "TFRecord files or folders of them")
+
+
+def convert_tfrecord(arguments: argparse.Namespace) -> int:
+    """Convert samples in TFRecord files to a dataset, or report that it exists already."""
+    return _convert(arguments, "tfrecord")
+
+
+def _add_conversion_arguments(parser: argparse.ArgumentParser, paths: str) -> None:
+    add_path(parser, "paths", "PATH", paths, nargs="+")
+    vocabulary = parser.add_mutually_exclusive_group(required=True)
+    add_number(vocabulary, "--vocab-size", "N", "size of the samples' vocabulary, against which ids are checked")
+    add_path(vocabulary, "--vocab", "FILE", "vocab.txt of the samples, which is stored with the dataset")
+    add_path(parser, "--out", "DIR", "folder to make", required=True)
+    parser.add_argument(
+        "--split", choices=["train", "eval"], default="train", help="split that the samples belong to (default train)"
+    )
+    add_number(
+        parser, "--shard-samples", "N", f"samples per shard (default {_SHARD_SAMPLES:,})", default=_SHARD_SAMPLES
+    )
+
+
+def _convert(arguments: argparse.Namespace, file_format: "Format") -> int:
     from bertbench.data.formats.convert import Conversion, convert_samples, input_files
     from bertbench.data.text.vocabulary import Vocabulary
 
-    if arguments.text or arguments.wiki or arguments.out is None:
-        raise ConfigError("published samples: give --out DIR, and neither --text nor --wiki")
-    has_size = arguments.vocab_size is not None
-    has_file = arguments.vocab is not None
-    if has_size == has_file:
-        raise ConfigError("expected one of --vocab-size N and --vocab FILE: ids are checked against it; give one")
-    file_format: Format = "hdf5" if arguments.from_hdf5 else "tfrecord"
     vocabulary = Vocabulary.read(arguments.vocab) if arguments.vocab else None
-    conversion = Conversion(
-        format=file_format,
-        files=input_files(arguments.from_hdf5 or arguments.from_tfrecord, file_format, progress),
-        split=arguments.split or "train",
-        vocab_size=len(vocabulary) if vocabulary else arguments.vocab_size,
-        shard_samples=arguments.shard_samples or _SHARD_SAMPLES,
-        vocabulary=vocabulary,
-    )
-    return arguments.out, *convert_samples(arguments.out, conversion, progress)
+    with Progress() as progress:
+        conversion = Conversion(
+            format=file_format,
+            files=input_files(arguments.paths, file_format, progress),
+            split=arguments.split,
+            vocab_size=len(vocabulary) if vocabulary else arguments.vocab_size,
+            shard_samples=arguments.shard_samples,
+            vocabulary=vocabulary,
+        )
+        made = convert_samples(arguments.out, conversion, progress)
+        _report_dataset(arguments, progress, (arguments.out, *made))
+    return 0
 
 
 def _warn_of_case(vocab: Path, progress: "Progress") -> None:
@@ -150,7 +154,6 @@ def _by_mlperf(arguments: argparse.Namespace, progress: "Progress") -> Made:
 
 
 def _by_system(arguments: argparse.Namespace, progress: "Progress") -> Made:
-    from bertbench.common.paths import data_folder
     from bertbench.data.text.prepare import Texts
     from bertbench.data.text.prepare import prepare as prepared
 
@@ -185,8 +188,6 @@ def recipe_of(system: "System") -> "TextRecipe":
 
 def _report_dataset(arguments: argparse.Namespace, progress: "Progress", made: Made) -> None:
     """Print what a dataset holds, and whether it existed before."""
-    from bertbench.common.paths import shown_path
-
     folder, manifest, existed = made
     samples = ", ".join(f"{split.samples:,} {name} samples" for name, split in manifest.splits().items())
     progress.message(f"{'reusing' if existed else 'wrote'} {shown_path(folder)}: {samples}")
@@ -203,7 +204,6 @@ def verify(arguments: argparse.Namespace) -> int:
 
     For a dataset, it recomputes checksums and counts.
     """
-    from bertbench.common.progress import Progress
     from bertbench.data.store.verify import verify as verified
 
     if _is_download(arguments.folder):
@@ -221,14 +221,12 @@ def verify(arguments: argparse.Namespace) -> int:
 
 def _is_download(folder: Path) -> bool:
     """Return whether to check a folder as a download, because it isn't a dataset."""
-    from bertbench.common.system_faults import exists
     from bertbench.data.store.manifest import MANIFEST_NAME
 
     return not exists(folder / MANIFEST_NAME, DataError) and not (folder / "train").is_dir()
 
 
 def _verify_download(folder: Path, as_json: str) -> int:
-    from bertbench.common.progress import Progress
     from bertbench.data.download import check_download
 
     if not folder.is_dir():
@@ -257,7 +255,6 @@ def add_shuffle_arguments(parser: argparse.ArgumentParser) -> None:
 
 def shuffle(arguments: argparse.Namespace) -> int:
     """Write the same samples in random order over new shards, or report that the dataset exists already."""
-    from bertbench.common.progress import Progress
     from bertbench.data.store.shuffle import shuffle as shuffled
 
     with Progress() as progress:

@@ -18,10 +18,11 @@ from bertbench.cli.arguments import (
     system_of,
 )
 from bertbench.common.errors import ConfigError, DataError
+from bertbench.common.progress import Progress
+from bertbench.distributed.ranks import Ranks, launched_ranks
 
 if TYPE_CHECKING:
     from bertbench.config import System
-    from bertbench.distributed.ranks import Ranks
     from bertbench.finetune.squad_inputs import Inputs
 
 _TRAINING = ("system", "train", "vocab", "out")
@@ -70,7 +71,6 @@ def squad(arguments: argparse.Namespace) -> int:
     from bertbench.finetune.system import as_fine_tuned
 
     system = as_fine_tuned(system_of(arguments))
-    from bertbench.distributed.ranks import launched_ranks
     from bertbench.finetune.output import reserve_folder
     from bertbench.launch.local import check_startable, run_once
 
@@ -90,7 +90,6 @@ def squad(arguments: argparse.Namespace) -> int:
 
 
 def _squad_rank(system: "System", ranks: "Ranks", arguments: argparse.Namespace) -> int:
-    from bertbench.common.progress import Progress
     from bertbench.finetune.output import reserve_folder
     from bertbench.finetune.run import finetune
     from bertbench.launch.rank import agreed_seed, as_rank

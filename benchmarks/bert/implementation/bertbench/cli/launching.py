@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from bertbench.cli.arguments import add_flag, add_number, add_path, emit, say, system_of
 from bertbench.cli.running import add_train_arguments, run_here, run_options, train, train_words
 from bertbench.common.errors import TARGET_MISSED, ConfigError
+from bertbench.distributed.ranks import launched_ranks
 
 if TYPE_CHECKING:
     from bertbench.config import System
@@ -61,7 +62,6 @@ def launch(arguments: argparse.Namespace) -> int:
     if arguments.sbatch_options and arguments.on != "slurm":
         options = " ".join(arguments.sbatch_options)
         raise ConfigError(f"{options}: words after -- are options for sbatch; add --on slurm, or leave them out")
-    from bertbench.distributed.ranks import launched_ranks
     from bertbench.launch.elsewhere import ON_SLURM
     from bertbench.launch.options import run_reads
 

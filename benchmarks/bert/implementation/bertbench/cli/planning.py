@@ -1,4 +1,4 @@
-"""Commands that compute what a run will take: dry runs, estimates, load balancing."""
+"""Commands that rehearse a run: a dry run, and load balancing."""
 
 import argparse
 import math
@@ -14,57 +14,19 @@ from bertbench.cli.arguments import (
     add_system_arguments,
     announce,
     emit,
-    say_unread,
     seed,
     system_of,
     whole_numbers,
     words_of,
 )
 from bertbench.common.errors import ConfigError
-from bertbench.common.reads import Reads, Unread
+from bertbench.common.paths import data_folder
+from bertbench.common.progress import Progress
+from bertbench.common.reads import Reads
 
 if TYPE_CHECKING:
     from bertbench.balance.plan import Balance
     from bertbench.balance.simulate import SimulatedBalance
-    from bertbench.config import System
-
-
-_OF_A_RUN = (
-    "name", "description", "source", "task", "hardware", "scale_from_batch", "scale_rule",
-    "launch.ranks_per_node", "launch.device", "model", "precision", "optimizer.name", "optimizer.sharded",
-    "data.global_batch_size", "data.local_batch", "data.gradient_accumulation_steps",
-)  # fmt: skip
-_OFF_THE_CLOCK = ("launch", "data.path", "data.eval_path", "data.recipe", "checkpoint", "squad")
-"""Where and how a run starts doesn't change its time on the clock, so these are accepted without effect."""
-
-ESTIMATE = Reads(
-    "estimate",
-    sections=(
-        *_OF_A_RUN,
-        *_OFF_THE_CLOCK,
-        "optimizer.learning_rate", "optimizer.beta1", "optimizer.beta2",
-        "schedule.max_steps", "schedule.warmup_steps", "schedule.start_warmup_step",
-        "parallel.recompute", "parallel.schedule",
-    ),
-    exceptions={
-        "parallel": Unread(
-            "published runs hold whole models; `bertbench estimate --layouts` compares layouts", goes_by=(1, False)
-        ),
-    },
-    others=Unread("the estimate doesn't depend on it; leave it out"),
-)  # fmt: skip
-ESTIMATE_LAYOUTS = Reads(
-    "estimate --layouts",
-    sections=(*_OF_A_RUN, *_OFF_THE_CLOCK, "communication"),
-    exceptions={
-        "parallel": Unread("it lists every layout; leave it out"),
-        "data.balance": Unread(
-            "it counts the load of every layout as data.balance planned gives it", goes_by=("planned",)
-        ),
-        "precision.compute": Unread("it counts products in 16 bits", goes_by=("bf16", "fp16")),
-    },
-    others=Unread("the list of layouts doesn't depend on it; leave it out"),
-)
 
 
 def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
@@ -85,42 +47,6 @@ def plan(arguments: argparse.Namespace) -> int:
     planned = dry_run(system, arguments.rank)
     emit(arguments.json, dry_run_json(planned), *dry_run_lines(planned))
     return 1 if arguments.strict and planned.problems else 0
-
-
-def add_estimate_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the system and whether to compare its layouts."""
-    add_flag(
-        parser, "--layouts",
-        "list every parallel layout of the system's GPUs with its memory and the least time of a step, for any size of "
-        "BERT",
-    )  # fmt: skip
-    add_system_arguments(parser, ESTIMATE, positional=True)
-
-
-def estimate(arguments: argparse.Namespace) -> int:
-    """Estimate the time to train from published results, or list the system's layouts."""
-    reads = ESTIMATE_LAYOUTS if arguments.layouts else ESTIMATE
-    system = system_of(arguments, reads)
-    say_unread(system, reads)
-    if arguments.layouts:
-        return _print_layouts(system, arguments)
-    announce(arguments, "reading published results")
-    from bertbench.plan.estimate import estimate_json, estimate_lines, estimate_run
-    from bertbench.plan.least_time import least_step
-
-    estimated = estimate_run(system)
-    least = least_step(system)
-    emit(arguments.json, estimate_json(estimated, least), *estimate_lines(estimated, least))
-    return 0
-
-
-def _print_layouts(system: "System", arguments: argparse.Namespace) -> int:
-    announce(arguments, "counting memory and steps of every layout")
-    from bertbench.plan.layouts import layout_listing
-
-    layouts, lines = layout_listing(system)
-    emit(arguments.json, {"system": arguments.system, **layouts}, *lines)
-    return 0
 
 
 def add_balance_arguments(parser: argparse.ArgumentParser) -> None:
@@ -186,8 +112,6 @@ def _simulated(arguments: argparse.Namespace) -> list["SimulatedBalance"]:
     """
     from bertbench.balance.cost import BERT_LARGE, CAUSAL_LARGE
     from bertbench.balance.simulate import VARIANTS, population, simulate
-    from bertbench.common.paths import data_folder
-    from bertbench.common.progress import Progress
 
     gpu_counts = whole_numbers("--gpus", arguments.gpus)
     batches = whole_numbers("--batch", arguments.batch)

@@ -22,7 +22,9 @@ from bertbench.cli.arguments import (
     system_of,
 )
 from bertbench.common.errors import ConfigError, StoppedError
+from bertbench.common.paths import shown_path
 from bertbench.common.reads import Reads
+from bertbench.distributed.ranks import launched_node, launched_ranks
 
 if TYPE_CHECKING:
     from bertbench.config import System
@@ -93,7 +95,6 @@ def train_system(
 
     `rank_words` are the words with which `bertbench` runs one rank; without any, they are those of `train`.
     """
-    from bertbench.distributed.ranks import launched_ranks
     from bertbench.training.rank_run import outcome, run_as_rank
     from bertbench.training.technique import EVERY_STEP
 
@@ -146,7 +147,6 @@ def run_here(
     """
     from bertbench.checkpoint.resumption import ended
     from bertbench.checkpoint.start import check_start
-    from bertbench.distributed.ranks import launched_node
     from bertbench.distributed.startup import process_started
     from bertbench.launch.local import check_startable, run_ranks, run_ranks_of_node
     from bertbench.loading.inputs import open_data, recipe_differences
@@ -197,7 +197,6 @@ def train_words(arguments: argparse.Namespace, resume: str | None = None) -> lis
 def _how_to_go_on(arguments: argparse.Namespace, files: "ResultFiles", command: Sequence[str]) -> str:
     """Return how to continue a run of a command that was stopped or failed after its start."""
     from bertbench.checkpoint.snapshot_folder import META_NAME
-    from bertbench.common.paths import shown_path
     from bertbench.common.terminal import shell_word
 
     if any(files.snapshots.glob(f"*/{META_NAME}")):
@@ -227,7 +226,6 @@ def preflight(arguments: argparse.Namespace) -> int:
     Called directly, it starts the system's ranks. Started by torchrun, it is one of them.
     """
     system = system_of(arguments)
-    from bertbench.distributed.ranks import launched_ranks
     from bertbench.launch.allocation import check_allocation
     from bertbench.launch.rank import as_rank
 

@@ -3,6 +3,7 @@
 import argparse
 
 from bertbench.cli.arguments import add_flag, add_path, add_ruleset, emit
+from bertbench.common.paths import home
 
 
 def add_judge_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,8 +19,6 @@ def judge(arguments: argparse.Namespace) -> int:
 
 def add_package_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the runs to package, the submitter and the folder."""
-    from bertbench.common.paths import home
-
     parser.add_argument(
         "systems", nargs="+", metavar="SYSTEM", help="systems to package, each with ten runs in the results folder"
     )

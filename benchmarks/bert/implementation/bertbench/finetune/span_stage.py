@@ -1,7 +1,5 @@
 """Define a pipeline stage of a model that is fine-tuned; the span head follows the last layer."""
 
-from typing import Any
-
 from torch import Tensor, nn
 
 from bertbench.finetune.span_loss import weighted_span_loss
@@ -27,12 +25,13 @@ class SpanStage(Stage):
         """Return None, because only the first stage reads the word embeddings."""
         return None
 
-    def outputs(self, hidden_TD: Tensor, batch: Batch) -> Any:
+    def evaluated(self, hidden_TD: Tensor, batch: Batch) -> Tensor:
         """Return logits of the answer's first and last token, [T, 2]; see `Stage`."""
         del batch
-        return self.span(hidden_TD)
+        logits_T2: Tensor = self.span(hidden_TD)
+        return logits_T2
 
-    def loss(self, outputs: Any, part: Part, batch: Batch) -> Tensor:
+    def loss(self, hidden_TD: Tensor, part: Part, batch: Batch) -> Tensor:
         """Return the weighted losses of the batch's answers; see `Stage`."""
         del part
-        return weighted_span_loss(outputs, batch)
+        return weighted_span_loss(self.evaluated(hidden_TD, batch), batch)

@@ -22,6 +22,7 @@ from bertbench.common.phase_clock import ALL_REDUCE, in_phase
 from bertbench.distributed.sliced_tensor import SlicedTensor, rectangles
 from bertbench.gradients.buckets import Bucket, Buckets, ModelWeights
 from bertbench.gradients.exchange import Exchange, Wait
+from bertbench.model.encoder import EncoderLayer
 from bertbench.model.logical_tensors import LogicalTensors, logical, matrices_and_vectors
 
 
@@ -202,4 +203,8 @@ def _wait_before_forward(model: nn.Module, buckets: Sequence[Bucket], wait: Call
             _wait_before_forward(child, buckets, wait)
         else:
             needed = {numbers[parameter] for parameter in child.parameters() if parameter in numbers}
-            child.register_forward_pre_hook(partial(wait, sorted(needed, reverse=True)))
+            wait_for_needed = partial(wait, sorted(needed, reverse=True))
+            if isinstance(child, EncoderLayer):  # joined layers run its parts, which no hook of torch's sees
+                child.await_weights = wait_for_needed
+            else:
+                child.register_forward_pre_hook(wait_for_needed)

@@ -108,22 +108,22 @@ def read_samples(samples: MappedSamples, ids: Integers) -> Columns:
     labels: list[memoryview] = []
     pairs: list[int] = []
     for number, row in zip(shard_of.tolist(), rows.tolist(), strict=True):
-        shard = samples.shard(number).bytes
-        start, stop = shard.offsets[row], shard.offsets[row + 1]
-        masked_start, masked_stop = 2 * shard.masked_offsets[row], 2 * shard.masked_offsets[row + 1]
-        tokens.append(shard.input_ids[2 * start : 2 * stop])
-        segments.append(shard.segment_ids[start:stop])
-        positions.append(shard.masked_lm_positions[masked_start:masked_stop])
-        labels.append(shard.masked_lm_ids[masked_start:masked_stop])
+        shard = samples.shard(number).views
+        of_tokens = slice(shard.offsets[row], shard.offsets[row + 1])
+        of_masked = slice(shard.masked_offsets[row], shard.masked_offsets[row + 1])
+        tokens.append(shard.input_ids[of_tokens])
+        segments.append(shard.segment_ids[of_tokens])
+        positions.append(shard.masked_lm_positions[of_masked])
+        labels.append(shard.masked_lm_ids[of_masked])
         pairs.append(shard.next_sentence_labels[row])
     return Columns(
-        lengths=np.array([len(field) for field in segments]),
-        masked=np.array([len(field) // 2 for field in positions]),
+        lengths=np.array([len(field) for field in tokens]),
+        masked=np.array([len(field) for field in positions]),
         input_ids=_joined(tokens, np.int16),
         segment_ids=_joined(segments, np.int8),
         masked_lm_positions=_joined(positions, np.int16),
         masked_lm_ids=_joined(labels, np.int16),
-        next_sentence_labels=np.array(pairs, np.uint8).view(np.int8),
+        next_sentence_labels=np.array(pairs, np.int8),
     )
 
 

@@ -115,10 +115,10 @@ class BinSampler(Sampler):
         Earlier parts send nothing.
         """
         planned = super().step(step, rank)
-        *earlier, _ = planned.parts
-        sizes = [self.bins.smallest_for(self.size_of(part)) for part in earlier]
-        sizes.append(self.bins.smallest_for(largest_last_part(self, planned.plan)))
-        return replace(planned, sizes=sizes)
+        *earlier, last = planned.parts
+        sized = [replace(part, size=self.bins.smallest_for(self.size_of(part))) for part in earlier]
+        sized.append(replace(last, size=self.bins.smallest_for(largest_last_part(self, planned.plan))))
+        return replace(planned, parts=sized)
 
 
 def _earlier_parts(sampler: Sampler, plan: StepPlan) -> list[Bin]:

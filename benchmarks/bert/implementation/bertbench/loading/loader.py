@@ -17,7 +17,7 @@ from bertbench.data.store.columns import Array, Integers
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
 from bertbench.loading.batch import Batch, SampleCheck, batch_of, gather, read_samples
-from bertbench.loading.filler import Bin, Fill, fill_to, unfilled
+from bertbench.loading.filler import Fill, fill_to, unfilled
 from bertbench.loading.sampler import Part, RankStep, Sampler
 from bertbench.model.shape import BatchCounts
 
@@ -109,19 +109,13 @@ class Loader:
         else:
             batches = self._read_exchanged(planned, self._exchange)
         with torch.cuda.stream(self._copy_stream):  # does nothing on a CPU
-            on_device = [batch.to(self._device) for batch in self._filled(batches, planned.sizes)]
-        parts_and_batches = zip(planned.parts, on_device, strict=True)
-        return LoadedStep(
-            parts=[LoadedPart(part, batch) for part, batch in parts_and_batches],
-            load_efficiency=planned.load_efficiency,
-            counts=planned.counts,
-        )
+            loaded = [self._sent(part, batch) for part, batch in zip(planned.parts, batches, strict=True)]
+        return LoadedStep(parts=loaded, load_efficiency=planned.load_efficiency, counts=planned.counts)
 
-    def _filled(self, batches: list[Batch], sizes: list[Bin] | None) -> list[Batch]:
-        """Fill batches up to their planned sizes or, if none are planned, as the run's code needs them."""
-        if sizes is None:
-            return [self._fill(batch) for batch in batches]
-        return [fill_to(batch, size) for batch, size in zip(batches, sizes, strict=True)]
+    def _sent(self, part: Part, batch: Batch) -> LoadedPart:
+        """Fill a batch up to its planned size or, if it has none, as the run's code needs it; start its copy."""
+        batch = self._fill(batch) if part.size is None else fill_to(batch, part.size)
+        return LoadedPart(part, batch.to(self._device))
 
     def _open_shards(self, planned: RankStep) -> None:
         """Open the files that contain this rank's first samples."""

@@ -32,6 +32,8 @@ class Part:
     """Factor on the sum of the part's masked-token losses."""
     next_sentence_weight: float
     """Factor on the sum of the part's sentence-pair losses."""
+    size: Bin | None = None
+    """The recorded size up to which the part's batch is filled; None for a run without recorded steps."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +48,6 @@ class RankStep:
     """The mean load of a rank divided by the largest, by the cost model: see `balance.plan.efficiency`."""
     counts: BatchCounts
     """Tokens of all ranks' samples, for the model's operations."""
-    sizes: list[Bin] | None = None
-    """The recorded size up to which each part is filled; None for a run without recorded steps."""
 
 
 @dataclass(frozen=True)

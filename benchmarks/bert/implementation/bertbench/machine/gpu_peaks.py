@@ -1,4 +1,4 @@
-"""State NVIDIA's data-center GPUs' dense peak by number format, and memory bandwidth. The project has no other table.
+"""State NVIDIA's data-center GPUs' dense peak by number format. The project has no other table of peaks.
 
 The rates come from NVIDIA's data sheet of each product (nvidia.com/en-us/data-center) and are without sparsity. Where a
 sheet states only the sparse rate of tensor cores, the table has half of it. `fp32` is the rate outside tensor cores;
@@ -34,13 +34,6 @@ DENSE_TFLOPS: dict[str, dict[str, float]] = {
     "T4": {"fp32": 8.1, "fp16": 65.0},
 }
 """A row matches a GPU whose name contains all words of the key; a longer key comes before the shorter one in it."""
-MEMORY_BANDWIDTH: dict[str, float] = {
-    "B200": 8e12, "H200 NVL": 4.8e12, "H200": 4.8e12, "GH200": 4.9e12, "H100 NVL": 3.9e12, "H100 PCIe": 2e12,
-    "H100": 3.35e12, "H20": 4e12, "A100 PCIe": 1.935e12, "A100": 2.039e12, "A800": 2.039e12, "A40": 696e9,
-    "A30": 933e9, "A10": 600e9, "L40S": 864e9, "L40": 864e9, "L4": 300e9, "V100 PCIe": 900e9, "V100": 900e9,
-    "T4": 320e9,
-}  # fmt: skip
-"""Bytes/s by the same keys. If a product comes with memories of different speed, this is the fastest."""
 SOURCE = "NVIDIA's data sheet, dense"
 
 

@@ -5,7 +5,7 @@ V vocabulary rows.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -87,6 +87,17 @@ class MaskedLmHead(nn.Module):
         return self(hidden_MD, word_VD).argmax(dim=-1)
 
 
+class ReadStates(NamedTuple):
+    """What both heads read."""
+
+    masked_MD: Tensor
+    """The hidden states of masked tokens."""
+    first_SD: Tensor
+    """Those of each sequence's first token."""
+    word_VD: Tensor
+    """The word embeddings, the output matrix of the masked-LM head."""
+
+
 class WithHeads(nn.Module):
     """A BERT, or its last pipeline stage, with the two pre-training heads."""
 
@@ -96,18 +107,24 @@ class WithHeads(nn.Module):
     sum_losses: CrossEntropySum | None = None
     """Sums the losses of sentence pairs if the masked-LM head sums its own: compiled, or with a split vocabulary."""
 
-    def heads(self, masked_MD: Tensor, first_SD: Tensor, word_VD: Tensor, labels: Labels | None = None) -> Any:
-        """Return Scores, given the hidden states of masked tokens and of each sequence's first token.
+    def head_scores(self, read: ReadStates) -> Scores:
+        """Return the scores of both heads."""
+        next_sentence_S2 = self._pair_scores(read)
+        return Scores(self.masked_lm(read.masked_MD, read.word_VD), next_sentence_S2)
 
-        If there are labels and `sum_losses`, return LossSums instead.
-        """
-        next_sentence_S2 = self.next_sentence(torch.tanh(self.pooler(first_SD)))
-        if labels is None or self.sum_losses is None:
-            return Scores(self.masked_lm(masked_MD, word_VD), next_sentence_S2)
+    def head_losses(self, read: ReadStates, labels: Labels) -> LossSums:
+        """Return the sums of both heads' losses."""
+        if self.sum_losses is None:
+            return LossSums.of(self.head_scores(read), labels)
+        next_sentence_S2 = self._pair_scores(read)
         return LossSums(
-            self.masked_lm(masked_MD, word_VD, labels.masked_M),
+            self.masked_lm(read.masked_MD, read.word_VD, labels.masked_M),
             self.sum_losses(next_sentence_S2, labels.next_sentence_S),
         )
+
+    def _pair_scores(self, read: ReadStates) -> Tensor:
+        pair_scores_S2: Tensor = self.next_sentence(torch.tanh(self.pooler(read.first_SD)))
+        return pair_scores_S2
 
 
 class Bert(WithHeads):
@@ -187,14 +204,33 @@ class Bert(WithHeads):
         positions_T: Tensor,
         sequences: Sequences,
         masked_at_M: Tensor,
-        labels: Labels | None = None,
-    ) -> Any:
-        """Return Scores of the masked tokens, which are at masked_at_M in the flat batch, and of each sentence pair.
+    ) -> Scores:
+        """Return scores of the masked tokens, which are at masked_at_M in the flat batch, and of each sentence pair."""
+        return self.head_scores(self._read(tokens_T, segments_T, positions_T, sequences, masked_at_M))
 
-        With labels, a compiled model returns LossSums instead.
+    def loss_sums(
+        self,
+        tokens_T: Tensor,
+        segments_T: Tensor,
+        positions_T: Tensor,
+        sequences: Sequences,
+        masked_at_M: Tensor,
+        labels: Labels,
+    ) -> LossSums:
+        """Return the sums of both heads' losses for the inputs of `forward`; a compiled model keeps no scores."""
+        return self.head_losses(self._read(tokens_T, segments_T, positions_T, sequences, masked_at_M), labels)
 
-        The heads read a seventh of the tokens, and the last layer returns only those. This saves 5 % of the matrix
-        products in the encoder of BERT-Base, and 3 % in that of BERT-Large.
+    def _read(
+        self,
+        tokens_T: Tensor,
+        segments_T: Tensor,
+        positions_T: Tensor,
+        sequences: Sequences,
+        masked_at_M: Tensor,
+    ) -> ReadStates:
+        """Return what the heads read: a seventh of the tokens. The last layer returns only those.
+
+        This saves 5 % of the matrix products in the encoder of BERT-Base, and 3 % in that of BERT-Large.
         """
         is_compiled = self.sum_losses is not None
         if is_compiled:  # on a GPU, one gradient for both uses of the embeddings would save 0.25 of 168 GB (computed)
@@ -212,16 +248,16 @@ class Bert(WithHeads):
             read_RD = self.layers[-1](hidden_TD, sequences, read_R)
         # the gradient of a split is one concatenation; that of slices would fill tensors with zeros and add them up
         masked_MD, first_SD = read_RD.split((len(masked_at_M), len(read_R) - len(masked_at_M)))
-        return self.heads(masked_MD, first_SD, word_VD, labels)
+        return ReadStates(masked_MD, first_SD, word_VD)
 
     def _joined_layers(self, between: Between, hidden_TD: Tensor, sequences: Sequences, read_R: Tensor) -> Tensor:
         """Run all layers, each joined to the next; return the last one's output for the tokens at read_R: [R, D]."""
         layer, *following_layers = self.encoder_layers()
-        _await_weights(layer)
+        layer.await_weights()  # joined pieces don't call the layer
         qkv_T3D = layer.before_attention(hidden_TD)
         input_TD = Normalised(hidden_TD, self._no_scale_D, self._no_shift_D)
         for following in following_layers:
-            _await_weights(following)
+            following.await_weights()
             context_TD = layer.attend(qkv_T3D, sequences)
             normalised_TD, qkv_T3D = between(layer, following, context_TD, input_TD)
             norm = layer.feed_forward_norm
@@ -252,12 +288,6 @@ def with_memory_for(make: Callable[[], AnyBert], held: Iterable[str]) -> AnyBert
     for name in held:
         model.get_submodule(name).to_empty(device="cpu")
     return model
-
-
-def _await_weights(layer: EncoderLayer) -> None:
-    """Run the hooks that wait for a layer's weights (gradients/slices.py); joined pieces don't call the layer."""
-    for hook in layer._forward_pre_hooks.values():
-        hook(layer, ())
 
 
 def look_up(word_VD: Tensor, tokens_T: Tensor) -> tuple[Tensor, Tensor]:

@@ -3,7 +3,7 @@
 Shapes: T tokens in the batch, R tokens that a layer returns, D hidden size, F feed-forward size.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import NamedTuple
 
@@ -47,6 +47,9 @@ class EncoderLayer(nn.Module):
         self.attention = attention
         self.residual_type: torch.dtype | None = None
         """The format of LayerNorm outputs on a GPU; None keeps the format in which LayerNorm computes."""
+        self.await_weights: Callable[[], object] = _weights_are_here
+        """Waits for the layer's weights; sliced weights replace it (gradients/slices.py). Whoever runs the parts of a
+        layer instead of calling it calls this first."""
         self.output_type: torch.dtype | None = None
         """The same for the second LayerNorm, whose output is the layer's output."""
         self.qkv = Linear(shape.hidden_size, 3 * shape.hidden_size)
@@ -61,6 +64,7 @@ class EncoderLayer(nn.Module):
 
         Attention needs the keys and values of all tokens; the rest of the layer needs only the tokens that it returns.
         """
+        self.await_weights()
         context_TD = self.attend(self.before_attention(hidden_TD), sequences)
         if read_R is not None:
             context_TD = context_TD.index_select(0, read_R)
@@ -87,6 +91,10 @@ class EncoderLayer(nn.Module):
         expanded_RF = gelu(self.feed_forward_in(attended_RD))
         output_RD = self.feed_forward_norm(self.feed_forward_out(expanded_RF), attended_RD, rate)
         return in_format(output_RD, self.output_type)
+
+
+def _weights_are_here() -> None:
+    """Wait for nothing: this rank keeps whole weights."""
 
 
 def in_format(tensor: Tensor, dtype: torch.dtype | None) -> Tensor:

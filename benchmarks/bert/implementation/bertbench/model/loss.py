@@ -31,10 +31,22 @@ class Labels(NamedTuple):
 
 
 class LossSums(NamedTuple):
-    """The sums of both heads' cross-entropies, returned by a model that doesn't return the scores."""
+    """The sums of both heads' cross-entropies."""
 
     masked_lm: Tensor
     next_sentence: Tensor
+
+    @classmethod
+    def of(cls, scores: Scores, labels: Labels) -> "LossSums":
+        """Return the sums for scores; a compiled model computes them without scores (head_loss.py)."""
+        return cls(
+            cross_entropy_sum(scores.masked_lm_MV, labels.masked_M),
+            cross_entropy_sum(scores.next_sentence_S2, labels.next_sentence_S),
+        )
+
+    def weighted(self, masked_lm_weight: float | Tensor, next_sentence_weight: float | Tensor) -> Tensor:
+        """Return a part's loss: the weighted sum. The losses of all parts and ranks add up to the batch's."""
+        return self.masked_lm * masked_lm_weight + self.next_sentence * next_sentence_weight
 
 
 def cross_entropy_sum(logits_MV: Tensor, labels_M: Tensor) -> Tensor:
@@ -67,19 +79,3 @@ class _CrossEntropySum(torch.autograd.Function):
         scale_M = counts_M * gradient
         loops.run("cross_entropy_gradient", logits_MV, log_sum_M, scale_M, label_M, result_MV, *logits_MV.shape)
         return result_MV, None
-
-
-def weighted_loss(
-    scores: Scores | LossSums,
-    masked_labels_M: Tensor,
-    next_sentence_S: Tensor,
-    masked_lm_weight: float | Tensor,
-    next_sentence_weight: float | Tensor,
-) -> Tensor:
-    """Return the weighted sum of both heads' cross-entropies; the sums of all ranks add up to the batch's loss."""
-    if not isinstance(scores, LossSums):
-        scores = LossSums(
-            cross_entropy_sum(scores.masked_lm_MV, masked_labels_M),
-            cross_entropy_sum(scores.next_sentence_S2, next_sentence_S),
-        )
-    return scores.masked_lm * masked_lm_weight + scores.next_sentence * next_sentence_weight

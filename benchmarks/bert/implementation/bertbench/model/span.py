@@ -3,13 +3,10 @@
 Shapes: as in model/bert.py; G sequences of one length N.
 """
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
 from bertbench.model.bert import Bert, draw_normal
-from bertbench.model.loss import Labels
 from bertbench.model.sequences import Sequences
 from bertbench.model.shape import BertShape
 
@@ -30,18 +27,18 @@ class SpanBert(Bert):
         draw_normal(self.span.weight, self.shape.initializer_range, generator)
         nn.init.zeros_(self.span.bias)
 
-    def forward(
+    def forward(  # type: ignore[override]  # another head, and other outputs
         self,
         tokens_T: Tensor,
         segments_T: Tensor,
         positions_T: Tensor,
         sequences: Sequences,
         masked_at_M: Tensor,
-        labels: Labels | None = None,
-    ) -> Any:
+    ) -> Tensor:
         """Return logits of the answer's first and last token, [T, 2]; nothing is masked."""
-        del masked_at_M, labels
-        return self.span(self.hidden(tokens_T, segments_T, positions_T, sequences))
+        del masked_at_M
+        logits_T2: Tensor = self.span(self.hidden(tokens_T, segments_T, positions_T, sequences))
+        return logits_T2
 
 
 def head_tensors(shape: BertShape) -> dict[str, tuple[int, ...]]:

@@ -1,14 +1,13 @@
 """Define one stage of BERT: some of its layers, on the first stage also the embeddings, on the last also the heads.
 
 The heads are those of pre-training. The stage of another task overrides the four methods that know the heads
-(`take_heads`, `words`, `outputs`, `loss`). Parameters keep their names, so that a state can move between layouts.
+(`take_heads`, `words`, `evaluated`, `loss`). Parameters keep their names, so that a state can move between layouts.
 Query, key and value are three matrices here, so that each can be split. A stage can be fully sharded over ranks, and
 all stages can be gathered on rank 0.
 Shapes: as in model/bert.py; T is the same in all microbatches of a pipeline.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, distributed, nn
@@ -19,11 +18,10 @@ from bertbench.loading.batch import Batch
 from bertbench.loading.loader import LoadedPart
 from bertbench.loading.sampler import Part
 from bertbench.model.arithmetic import computing
-from bertbench.model.bert import Bert, WithHeads
+from bertbench.model.bert import Bert, ReadStates, WithHeads
 from bertbench.model.compiled import compile_part
 from bertbench.model.encoder import EncoderLayer
 from bertbench.model.logical_tensors import logical_weights, whole_tensor
-from bertbench.model.loss import weighted_loss
 from bertbench.model.options import PrecisionName
 
 
@@ -127,26 +125,23 @@ class Stage(WithHeads):
                 hidden_TD = layer(hidden_TD, batch.sequences)
             if not self.is_last:
                 return hidden_TD.to(wire_format(self._precision))
-            outputs = self.outputs(hidden_TD, batch)
-        if not self.training:
-            evaluated: Tensor = outputs
-            return evaluated
+            if not self.training:
+                return self.evaluated(hidden_TD, batch)
+            loss = self.loss(hidden_TD, part, batch)
         # not a view, because FSDP2 and the pipeline change their inputs in place
-        return torch.stack((self.loss(outputs, part, batch),))
+        return torch.stack((loss,))
 
-    def outputs(self, hidden_TD: Tensor, batch: Batch) -> Any:
-        """Return the input of `loss`, given the last layer's output; in evaluation mode, one tensor of predictions."""
-        words_VD = self.words
-        assert words_VD is not None
-        masked_MD = hidden_TD[batch.masked_at_M]
-        if not self.training:
-            return self.masked_lm.predictions(masked_MD, words_VD)
-        first_SD = hidden_TD[batch.sequences.cu_seqlens_S1[: len(batch.next_sentence_S)]]
-        return self.heads(masked_MD, first_SD, words_VD, batch.labels)
+    def evaluated(self, hidden_TD: Tensor, batch: Batch) -> Tensor:
+        """Return what an evaluation reads, given the last layer's output: the ids predicted for masked tokens, [M]."""
+        assert self.words is not None
+        return self.masked_lm.predictions(hidden_TD[batch.masked_at_M], self.words)
 
-    def loss(self, outputs: Any, part: Part, batch: Batch) -> Tensor:
-        """Return the weighted loss of a part."""
-        return weighted_loss(outputs, *batch.labels, part.masked_lm_weight, part.next_sentence_weight)
+    def loss(self, hidden_TD: Tensor, part: Part, batch: Batch) -> Tensor:
+        """Return the weighted loss of a part, given the last layer's output."""
+        assert self.words is not None
+        first_at_S = batch.sequences.cu_seqlens_S1[: len(batch.next_sentence_S)]
+        read = ReadStates(hidden_TD[batch.masked_at_M], hidden_TD[first_at_S], self.words)
+        return self.head_losses(read, batch.labels).weighted(part.masked_lm_weight, part.next_sentence_weight)
 
 
 def wire_format(precision: str) -> torch.dtype:

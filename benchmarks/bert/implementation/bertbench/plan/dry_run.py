@@ -2,23 +2,41 @@
 
 import math
 import shlex
+from dataclasses import replace
 from typing import NamedTuple
+
+import torch
+from torch import nn
 
 from bertbench.checkpoint.start import check_weights
 from bertbench.common.errors import BertbenchError, ConfigError
 from bertbench.common.paths import weights_file
 from bertbench.config import System
 from bertbench.config.layout import vocabulary_rows
+from bertbench.config.optimizer import GRADIENT_BYTES
 from bertbench.data.store.dataset import Dataset
+from bertbench.gradients.buckets import backward_order, bucket_table, owned
+from bertbench.gradients.gradient_sum import ELEMENT_SUMS
+from bertbench.loading.batch import synthetic
 from bertbench.loading.inputs import missing_inputs, open_data, open_split
-from bertbench.plan.counted_rank import CountedRank, count_rank
+from bertbench.model.bert import Bert
 from bertbench.plan.estimate import Estimate, estimate_run, trains_bert_large
-from bertbench.plan.first_steps import FirstSteps, first_steps
-from bertbench.plan.memory import capacity_gb, memory_gb
-from bertbench.plan.parallel_theory import sent_bytes
-from bertbench.plan.step_load import load_of
+from bertbench.plan.layout_cost import sent_bytes
+from bertbench.plan.memory import capacity_gb, memory_gb, sent_copy_bytes, stage_parameters, state_bytes
+from bertbench.plan.step_load import FirstSteps, first_steps, load_of
 
 _GB = 1e9
+
+
+class CountedRank(NamedTuple):
+    """What one rank holds and sends."""
+
+    parameters: int
+    bucket_elements: tuple[int, ...]
+    """Elements of each gradient bucket, in the order of reduction."""
+    optimizer_bytes: int
+    bytes_per_step: int
+    """The bytes of gradients that the rank sums with other ranks in a step."""
 
 
 class DryRun(NamedTuple):
@@ -103,6 +121,58 @@ def dry_run(system: System, rank: int) -> DryRun:
         estimate=estimate,
         problems=problems + steps.problems + _too_large(system, memory) + _too_long(system, estimate),
     )
+
+
+def count_rank(system: System, rank: int) -> CountedRank:
+    """Count for rank `rank`; a part of a split model counts as one bucket."""
+    if system.parallel.splits:
+        shape = system.model.shape()
+        held = stage_parameters(shape, system.layout, system.layout.coordinate(rank))
+        if system.parallel.fully_shard:
+            held //= system.layout.data
+        return CountedRank(
+            parameters=held,
+            bucket_elements=(held,),
+            optimizer_bytes=state_bytes(system.optimizer, shape, held),
+            bytes_per_step=GRADIENT_BYTES * held,
+        )
+    compression = system.communication.compression
+    elements = [list(map(math.prod, bucket)) for bucket in _buckets(system)]
+    bucket_elements = tuple(map(sum, elements))
+    sharing = system.world_size if system.optimizer.sharded else 1
+    slice_number = rank % sharing
+    held = sum(owned(bucket, sharing, slice_number) for bucket in elements)
+    state = state_bytes(system.optimizer, system.model.shape(), held, (slice_number, sharing))
+    parameters = sum(bucket_elements)
+    return CountedRank(
+        parameters=parameters,
+        bucket_elements=bucket_elements,
+        optimizer_bytes=state + sent_copy_bytes(parameters, compression),
+        bytes_per_step=ELEMENT_SUMS[compression].element_bytes * parameters,
+    )
+
+
+def _buckets(system: System) -> list[list[tuple[int, ...]]]:
+    """Return the shapes of the gradients in each bucket that a backward pass fills.
+
+    The order of gradients depends only on the model's structure, so a narrow model is enough to find it.
+    """
+    shape = system.model.shape()
+    narrow = Bert(replace(shape, vocab_size=8, hidden_size=shape.attention_heads, feed_forward_size=1))
+    with torch.device("meta"):
+        full = Bert(shape)
+    batch = synthetic(1, 8, 8, torch.Generator().manual_seed(1))
+
+    def backward() -> None:
+        scores = narrow(*batch.inputs)
+        (scores.masked_lm_MV.sum() + scores.next_sentence_S2.sum()).backward()
+
+    in_full: dict[nn.Parameter, nn.Parameter] = dict(zip(narrow.parameters(), full.parameters(), strict=True))
+    order = [in_full[parameter] for parameter in backward_order(narrow, backward)]
+    shapes = []
+    for bucket in bucket_table(order, system.communication.bucket_mb, system.communication.buckets):
+        shapes.append([tuple(parameter.shape) for parameter in bucket])
+    return shapes
 
 
 def _missing(system: System) -> tuple[list[str], Dataset | None]:

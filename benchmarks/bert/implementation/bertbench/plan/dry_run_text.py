@@ -7,7 +7,7 @@ from typing import Any
 from bertbench.config import System
 from bertbench.config.optimizer import GRADIENT_BYTES, ClipMode
 from bertbench.plan.dry_run import DryRun
-from bertbench.plan.first_steps import STEPS
+from bertbench.plan.step_load import PLANNED_STEPS
 
 _MIB = 2**20
 _GB = 1e9
@@ -72,7 +72,7 @@ def dry_run_lines(plan: DryRun) -> list[str]:
         *_grid(plan),
         f"memory      {_fit(plan)}: {memory}",
         f"tokens      {steps.tokens.min():,} to {steps.tokens.max():,} per step (mean {steps.tokens.mean():,.0f}); "
-        f"load efficiency {steps.load_efficiency:.4f}, from {steps.source}, {STEPS} steps",
+        f"load efficiency {steps.load_efficiency:.4f}, from {steps.source}, {PLANNED_STEPS} steps",
         *_strata_lines(plan),
         f"gradients   {counted.bytes_per_step:,} bytes per rank and step; {len(counted.bucket_elements)} buckets:",
         *(

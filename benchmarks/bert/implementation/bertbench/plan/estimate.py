@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from statistics import mean, median
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from mlperf_logging import rcp_checker
@@ -26,16 +26,14 @@ from bertbench.config import System
 from bertbench.machine.gpu_peaks import gpu_kind
 from bertbench.model.shape import BertShape, FlopTerms
 
-if TYPE_CHECKING:
-    from bertbench.plan.least_time import LeastStep  # loads torch, which takes seconds
-
 MEDIAN_ERROR = 0.06
 """Half of the published results differ by less from estimates that leave out all results of their submitter."""
 WORST_RATIO = 2.6
 """The longer of estimated and published time, divided by the shorter, in the worst case. The test
 `tests/plan/test_estimate.py` computes both numbers."""
-_OUR_SHARE = 0.75
-"""Our rate over NVIDIA's published one, on an H100 with 96 samples: the table of gpu_rates in docs/performance.md."""
+OUR_SHARE = 0.75
+"""Our rate over NVIDIA's published one, on an H100 with 96 samples. The test
+`tests/plan/test_estimate.py` computes it from the record."""
 _RULESET = "5.0.0"  # the newest one that contains BERT
 _SAME_BATCH = 0.01  # 16,384 on 1,024 GPUs and 16,416 on 1,368 count as one batch
 _SAME_VALUE = 1e-4  # numpy's allclose takes 30 times as long as math.isclose
@@ -211,8 +209,8 @@ def flops_per_sample() -> float:
     return float(shares @ (per_token * lengths + terms.pair * lengths**2))
 
 
-def estimate_json(estimate: Estimate, least: "LeastStep | None") -> dict[str, Any]:
-    """Return an estimate for --json, with the least time of a step."""
+def estimate_json(estimate: Estimate) -> dict[str, Any]:
+    """Return an estimate for --json."""
     system, rate = estimate.system, estimate.rate
     return {
         "system": system.name,
@@ -226,12 +224,11 @@ def estimate_json(estimate: Estimate, least: "LeastStep | None") -> dict[str, An
         "median_error": MEDIAN_ERROR,
         "worst_ratio": WORST_RATIO,
         "step_ms": None if estimate.step_ms is None else round(estimate.step_ms, 2),
-        "least_step_ms": None if least is None else {name: round(ms, 2) for name, ms in least._asdict().items()},
     }
 
 
-def estimate_lines(estimate: Estimate, least: "LeastStep | None") -> list[str]:
-    """Return an estimate and the least time of a step as text: a line for each subject."""
+def estimate_lines(estimate: Estimate) -> list[str]:
+    """Return an estimate as text: a line for each subject."""
     system, rate = estimate.system, estimate.rate
     unnamed = "an unnamed GPU" if system.launch.device == "cuda" else "CPU rank"
     accelerator = system.hardware.accelerator_model_name or unnamed
@@ -252,11 +249,6 @@ def estimate_lines(estimate: Estimate, least: "LeastStep | None") -> list[str]:
             "results that leave out all results of their submitter",
             f"step     {estimate.step_ms:.1f} ms at that rate, evaluations and start-up included",
             "ours     unknown: that rate is other programs'; on one H100, bertbench trained "
-            f"{_OUR_SHARE:g} times as many samples a second as NVIDIA published, and ran on no other GPU",
+            f"{OUR_SHARE:g} times as many samples a second as NVIDIA published, and ran on no other GPU",
         ]
-    if least is not None:
-        lines.append(
-            f"least    at the data sheet's rates a step takes at least {least.arithmetic:.1f} ms by arithmetic, and "
-            f"{least.memory:.1f} ms by memory traffic"
-        )
     return lines

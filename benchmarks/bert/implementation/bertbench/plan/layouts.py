@@ -1,6 +1,6 @@
 """List every layout that a system's GPUs allow, with the fullest GPU's memory and the least time of a step.
 
-The times are lower bounds at the data sheets' rates (layout_time.py): they compare layouts, and predict no time.
+The times are lower bounds at the data sheets' rates (layout_cost.py): they compare layouts, and predict no time.
 """
 
 from collections.abc import Iterator
@@ -12,11 +12,14 @@ from bertbench.common.section import Section
 from bertbench.config import System
 from bertbench.config.layout import Layout, Parallel, bubble_share
 from bertbench.config.layout_rules import layout_fits
-from bertbench.plan.layout_time import StepSeconds, step_seconds
+from bertbench.plan.layout_cost import StepSeconds, step_seconds
 from bertbench.plan.memory import capacity_gb, needed_gb
 
 _OFF_AND_ON = (False, True)
 _VIRTUAL_STAGES = (1, 2, 4)
+_CAVEAT = (
+    "least ms is a bound: the small products of a high tensor are slower, so of close rows prefer the lower tensor"
+)
 
 
 class Outlook(NamedTuple):
@@ -109,7 +112,8 @@ def layout_listing(asked: System) -> tuple[JsonObject, list[str]]:
     if not ranked:
         return {}, []
     best = _settings(ranked[0].system, asked)
-    return {"layouts": [_as_json(outlook) for outlook in ranked], "best": best}, [*_table(ranked), f"best: {best}"]
+    lines = [*_table(ranked), _CAVEAT, f"best: {best}"]
+    return {"layouts": [_as_json(outlook) for outlook in ranked], "best": best}, lines
 
 
 def _as_json(outlook: Outlook) -> JsonObject:

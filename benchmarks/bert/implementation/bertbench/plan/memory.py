@@ -8,17 +8,22 @@ without graphs, in memory of its own.
 import math
 import re
 
+import numpy as np
+
 from bertbench.config import System
-from bertbench.config.layout import Coordinate
+from bertbench.config.layout import Coordinate, Layout, vocabulary_rows
+from bertbench.config.optimizer import Compression, OptimizerSettings
+from bertbench.gradients.gradient_sum import ELEMENT_SUMS
 from bertbench.machine.choose_arithmetic import Arithmetic, with_fastest_paths
 from bertbench.model.options import unmeasured_precision
-from bertbench.plan import parallel_theory as theory
+from bertbench.model.shape import BertShape
+from bertbench.optim.matrices import assign_owners
 from bertbench.plan.activations import embedding_bytes, forward_bytes, head_bytes, layer_bytes
-from bertbench.plan.counted_rank import sent_copy_bytes, state_bytes
 from bertbench.plan.step_load import Microbatch, largest_part, load_of
 
 _GB = 1e9
 _WEIGHT_BYTES = 4
+_STATE_BYTES = 4  # all state of optimizers is fp32
 
 
 def capacity_gb(system: System) -> float:
@@ -50,14 +55,14 @@ def _memory(system: System, stage: int, largest: Microbatch) -> dict[str, float]
     layout = system.layout
     shape = system.model.shape()
     parallel = system.parallel
-    parameters = theory.stage_parameters(shape, layout, Coordinate(stage, data=0, tensor=0))
+    parameters = stage_parameters(shape, layout, Coordinate(stage, data=0, tensor=0))
     gathered: dict[str, float] = {}
     if parallel.fully_shard:
         parameters //= layout.data
         words = shape.vocab_size
-        ends = theory.embedding_parameters(shape, words) + theory.head_parameters(shape, words)
+        ends = embedding_parameters(shape, words) + head_parameters(shape, words)
         # one unit with its gradient, and the next unit, which is gathered ahead of its use
-        gathered["gathered"] = 3 * _WEIGHT_BYTES * max(ends, theory.layer_parameters(shape)) / _GB
+        gathered["gathered"] = 3 * _WEIGHT_BYTES * max(ends, layer_parameters(shape)) / _GB
     ranks = layout.data if system.optimizer.sharded else 1
     state = state_bytes(system.optimizer, shape, parameters // ranks, (0, ranks))
     if not parallel.splits:
@@ -119,3 +124,67 @@ def _begun(system: System, stage: int) -> int:
     if layout.virtual_stages == 1:
         return min(parts, after + 1)
     return min(parts * layout.virtual_stages, (layout.virtual_stages - 1) * layout.pipeline + 2 * after + 1)
+
+
+def layer_parameters(shape: BertShape, tensor: int = 1) -> int:
+    """Return the parameters of one layer on one of `tensor` ranks."""
+    hidden, inner = shape.hidden_size, shape.feed_forward_size
+    split = 4 * hidden * hidden + 3 * hidden + 2 * hidden * inner + inner
+    return split // tensor + 6 * hidden  # two biases after the sums, two LayerNorms
+
+
+def word_rows(shape: BertShape, layout: Layout, place: Coordinate) -> int:
+    """Return the rows of the word embeddings that a rank of the first or the last stage holds."""
+    return len(vocabulary_rows(shape.vocab_size, layout.tensor, place.tensor))
+
+
+def embedding_parameters(shape: BertShape, words: int) -> int:
+    """Return the parameters of the first stage without its layers, with `words` rows of word embeddings."""
+    rows = words + shape.max_positions + shape.token_types
+    return (rows + 2) * shape.hidden_size
+
+
+def head_parameters(shape: BertShape, words: int) -> int:
+    """Return the parameters of both heads, without the `words` rows of word embeddings of the first stage."""
+    hidden = shape.hidden_size
+    return 2 * (hidden * hidden + hidden) + 2 * hidden + words + 2 * hidden + 2
+
+
+def stage_parameters(shape: BertShape, layout: Layout, place: Coordinate) -> int:
+    """Return the parameters in all stages of a rank."""
+    total = shape.layers // layout.pipeline * layer_parameters(shape, layout.tensor)
+    words = word_rows(shape, layout, place)
+    if place.pipeline == 0:
+        total += embedding_parameters(shape, words)
+    if place.pipeline == layout.pipeline - 1:
+        total += head_parameters(shape, words)
+        if layout.pipeline > 1:
+            total += words * shape.hidden_size
+    return total
+
+
+def state_bytes(options: OptimizerSettings, shape: BertShape, held: int, place: tuple[int, int] = (0, 1)) -> int:
+    """Return the bytes of state that a rank keeps between steps if its optimizer holds `held` parameters.
+
+    `place` holds this rank and the number of ranks that share the state. Muon's whole matrices are assigned to ranks as
+    in training; the parameters that Adam updates count as an equal share for each rank. An average of the weights is
+    included.
+    """
+    numbers = 2 * held  # two moments
+    if options.ema_decay:
+        numbers += held
+    if options.name == "muon":  # a matrix has one moment, and a rank keeps the whole moments of its matrices
+        rank, ranks = place
+        hidden, inner = shape.hidden_size, shape.feed_forward_size
+        of_layer = [(hidden, hidden)] * 4 + [(inner, hidden), (hidden, inner)]  # query, key, value, output
+        matrices = of_layer * shape.layers
+        sizes = np.prod(matrices, axis=1)
+        is_ours = np.array(assign_owners(matrices, ranks)) == rank
+        equal_share = int(sizes.sum() // ranks)
+        numbers += int(sizes[is_ours].sum()) - 2 * equal_share
+    return _STATE_BYTES * numbers
+
+
+def sent_copy_bytes(parameters: int, compression: Compression) -> int:
+    """Return the bytes of the rounded gradient, which a rank keeps beside its gradient to send it in 16 bits."""
+    return 0 if compression == "none" else ELEMENT_SUMS[compression].element_bytes * parameters

@@ -18,9 +18,9 @@ from bertbench.config.optimizer import MOST_SUMMED_RANKS, Compression
 from bertbench.machine.gpu_support import unsupported
 from bertbench.machine.gpus import PresentGpu
 from bertbench.model.format_needs import BF16_CAPABILITY
-from bertbench.plan.dry_run import dry_run
 from bertbench.plan.estimate import trains_bert_large
-from bertbench.plan.memory import capacity_gb, needed_gb
+from bertbench.plan.memory import capacity_gb, memory_gb, needed_gb
+from bertbench.plan.step_load import first_steps
 
 DEMO = "cpu_demo"
 _PUBLISHED = "dgx"  # the names of systems with published hyper-parameters begin with it
@@ -149,8 +149,9 @@ def new_system(path: Path, nodes: int, gpus: NodeGpus, memory_gb: float | None, 
 def in_fewest_parts(path: Path, content: JsonObject, capacity: float) -> tuple[System, float]:
     """Return the system of `content` in the fewest parts that fit `capacity`, and the memory that it needs, both in GB.
 
-    The number of parts is also written to `content`. An estimate without the backward pass finds it, and a dry run of
-    rank 0 confirms it. If not even one sample at a time fits, the returned memory is larger than `capacity`.
+    The number of parts is also written to `content`. The memory of simulated steps finds it, and that of steps which
+    the run's own planner plans, as in `bertbench plan`, confirms it. If not even one sample at a time fits, the
+    returned memory is larger than `capacity`.
     """
     samples = system_from(path, content).local_batch
     for parts in range(1, samples + 1):
@@ -160,7 +161,8 @@ def in_fewest_parts(path: Path, content: JsonObject, capacity: float) -> tuple[S
         system = system_from(path, content)
         needed = needed_gb(system)
         if needed <= capacity:
-            needed = dry_run(system, rank=0).memory_gb_per_gpu
+            planned = first_steps(system, rank=0, training=None)
+            needed = sum(memory_gb(system, planned.largest_part).values())
             if needed <= capacity:
                 break
     return system, needed

@@ -30,7 +30,6 @@ from bertbench.loading.filler import Bin, fill_to, size_of
 from bertbench.loading.loader import LoadedPart
 from bertbench.model.arithmetic import attends_by_flash
 from bertbench.model.linear import Products
-from bertbench.model.loss import weighted_loss
 from bertbench.model.products import Shape
 from bertbench.model.sequences import EqualLengths, Sequences
 from bertbench.results.metrics import StepReport
@@ -231,8 +230,9 @@ class GraphTrainer(WholeTrainer):
         if not self._accumulates:
             self._path.weights.begin_step()
         masked_lm_weight, next_sentence_weight = slot.weights_2.unbind()
-        labels = slot.batch.labels
-        loss = weighted_loss(self._score(slot.batch, labels), *labels, masked_lm_weight, next_sentence_weight)
+        with self._computing:
+            sums = self._model.loss_sums(*slot.batch.inputs, slot.batch.labels)
+        loss = sums.weighted(masked_lm_weight, next_sentence_weight)
         with self._path.reducer.accumulating(last):
             loss.backward()
         self._loss_sum.add_(loss.detach())

@@ -22,7 +22,7 @@ from bertbench.loading.filler import fill_of
 from bertbench.loading.loader import LoadedPart
 from bertbench.loading.sampler import Part
 from bertbench.model.bert import Bert, with_memory_for
-from bertbench.model.loss import Scores, weighted_loss
+from bertbench.model.loss import Scores
 from bertbench.model.mimetic import imitate_training
 from bertbench.model.options import PrecisionName
 
@@ -52,8 +52,8 @@ class Task(ABC):
         """Take stage `number` of `stages` out of a whole model."""
 
     @abstractmethod
-    def loss(self, outputs: Any, part: Part, batch: Batch) -> Tensor:
-        """Return a part's weighted loss, given the model's outputs; the losses of all parts and ranks add up."""
+    def loss(self, model: Bert, part: Part, batch: Batch) -> Tensor:
+        """Return the weighted loss of a part by the whole model; the losses of all parts and ranks add up."""
 
     @abstractmethod
     def sum_of_outputs(self, outputs: Any) -> Tensor:
@@ -86,9 +86,10 @@ class PreTraining(Task):
 
         return Stage(model, number, stages, precision)
 
-    def loss(self, outputs: Any, part: Part, batch: Batch) -> Tensor:
+    def loss(self, model: Bert, part: Part, batch: Batch) -> Tensor:
         """Return the weighted cross-entropies of masked tokens and sentence pairs; see `Task`."""
-        return weighted_loss(outputs, *batch.labels, part.masked_lm_weight, part.next_sentence_weight)
+        sums = model.loss_sums(*batch.inputs, batch.labels)
+        return sums.weighted(part.masked_lm_weight, part.next_sentence_weight)
 
     def sum_of_outputs(self, outputs: Scores) -> Tensor:
         """Return the sum of both heads' scores; see `Task`."""

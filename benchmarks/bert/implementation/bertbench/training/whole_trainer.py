@@ -29,7 +29,6 @@ from bertbench.model.bert import Bert
 from bertbench.model.encoder import recompute
 from bertbench.model.linear import Products
 from bertbench.model.logical_tensors import logical_weights
-from bertbench.model.loss import Labels
 from bertbench.model.products import Shape, set_products
 from bertbench.model.shape import BertShape
 from bertbench.results.metrics import StepReport
@@ -165,17 +164,17 @@ class WholeTrainer(Trainer):
 
     def _part_loss(self, loaded: LoadedPart) -> Tensor:
         """Return this rank's share of the loss: weighted sums over the part's samples."""
-        outputs = self._score(loaded.batch, loaded.batch.labels)
-        return self._task.loss(outputs, loaded.part, loaded.batch)
+        with self._computing:
+            return self._task.loss(self._model, loaded.part, loaded.batch)
 
     @torch.no_grad()
     def outputs(self, batch: Batch) -> Any:
         """Return the model's outputs for a batch; the model must be in evaluation mode."""
         return self._score(batch)
 
-    def _score(self, batch: Batch, labels: Labels | None = None) -> Any:
+    def _score(self, batch: Batch) -> Any:
         with self._computing:
-            return self._model(*batch.inputs, labels)
+            return self._model(*batch.inputs)
 
     def _take_warm_up_steps(self, generator: torch.Generator) -> None:
         system = self._system

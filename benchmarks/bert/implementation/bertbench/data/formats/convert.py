@@ -1,4 +1,4 @@
-"""`bertbench data prepare --from-hdf5 | --from-tfrecord`: convert published samples to a dataset folder.
+"""`bertbench data convert-hdf5` and `data convert-tfrecord`: convert published samples to a dataset folder.
 
 It reads the input twice: first for checksums, which reveal a repeated file before hours are spent, and then for the
 samples, in blocks, so that it never holds more than one shard in memory. A restart makes only the unfinished files

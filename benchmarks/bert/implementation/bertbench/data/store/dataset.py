@@ -34,8 +34,8 @@ BLOCK_SAMPLES = 4096
 _AGAIN = "prepare the data again"
 
 
-class ShardBytes(NamedTuple):
-    """A shard's offsets, and its fields as bytes, from which single samples are read twice as fast as with numpy."""
+class ShardViews(NamedTuple):
+    """A shard's offsets and fields as Python's memoryviews, which slice single samples twice as fast as numpy."""
 
     offsets: memoryview
     masked_offsets: memoryview
@@ -68,8 +68,8 @@ class MappedShard:
                 "next_sentence_labels": samples,
             }
             self.fields = {name: _field(path, file, content, name, sizes[name]) for name in SAMPLE_FIELDS}
-        fields_as_bytes = {name: field.view(np.uint8).data for name, field in self.fields.items()}
-        self.bytes = ShardBytes(self.offsets.data, self.masked_offsets.data, **fields_as_bytes)
+        views = {name: field.data for name, field in self.fields.items()}
+        self.views = ShardViews(self.offsets.data, self.masked_offsets.data, **views)
 
     def content(self) -> Columns:
         """Return all samples of the shard; they stay on disk until they are used."""
