@@ -12,7 +12,7 @@ pytest.importorskip("pydantic", reason="loads systems")
 
 from bertbench.api.in_process import RUN_TRAINING
 from bertbench.cli.commands import COMMANDS
-from bertbench.cli.planning import ESTIMATE_LAYOUTS
+from bertbench.cli.configuration import ESTIMATE_LAYOUTS
 from bertbench.common.errors import ConfigError
 from bertbench.common.reads import Choice, Reads, Unread
 from bertbench.config import load_system, system_names

@@ -80,7 +80,7 @@ def one_chunk(path: Path, size: int) -> Callable[[], object]:
 READINGS: dict[str, tuple[Reading, int]] = {
     "lines": (text(lambda size: "Some words.\n" * size, text_articles), 40_000),
     "articles": (text(lambda size: "Some words.\n\n" * size, text_articles), 40_000),
-    "one line": (text(lambda size: "Some words. " * size, text_articles), 400_000),
+    "one line": (text(lambda size: "Some words. " * size, text_articles), 2_000_000),
     "initials": (wiki(lambda size: "Mr. A " * size), 800),
     "full stops": (wiki(lambda size: "." * size + " A"), 200_000),
     "quotation marks": (wiki(lambda size: "." + '"' * size), 200_000),
