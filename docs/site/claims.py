@@ -8,8 +8,8 @@ from itertools import chain
 from typing import Any
 
 from bertbench.common.intervals import holm, p_value
-from bertbench.report.scores import mean_of
-from bertbench.run_files.sample_counts import samples_to_end
+from bertbench.runs.sample_counts import samples_to_end
+from bertbench.runs.scores import mean_of
 from compliance.read.log import read_events
 from compliance.read.run import RunFacts
 from docs.site.tables import RESULTS, link, read, table

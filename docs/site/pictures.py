@@ -27,8 +27,8 @@ from matplotlib.patches import Rectangle
 from bertbench.balance.cost import BERT_LARGE
 from bertbench.balance.plan import Balance, efficiency
 from bertbench.balance.simulate import drawn_index, planner
-from bertbench.report.figures import COLOURS, STYLE, pipeline_step, svg_text
-from bertbench.report.pipeline_step import first_step
+from bertbench.runs.figures import COLOURS, STYLE, pipeline_step, svg_text
+from bertbench.runs.pipeline_step import first_step
 
 _REPOSITORY = Path(__file__).parents[2]
 _RESULTS = _REPOSITORY / "results"

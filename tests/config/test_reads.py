@@ -16,8 +16,8 @@ from bertbench.config import load_system, system_names
 from bertbench.config.load import Override
 from bertbench.config.reads import DECLARATIONS, ReadAs, ReadWhere, Unread
 from bertbench.config.unread import check_given, check_overrides, reading_of, setting_names, unread_line, value_of
-from bertbench.results.files import ResultFiles
-from bertbench.results.run_progress import RunProgress
+from bertbench.runs.files import ResultFiles
+from bertbench.runs.run_progress import RunProgress
 from bertbench.training.train import train
 from tests.config.changed import SEEN_ELSEWHERE, SEEN_IN_A_RUN, SEEN_SLOWLY, Change
 from tests.conftest import write_json

@@ -24,8 +24,8 @@ from bertbench.gradients.buckets import bucket_table
 from bertbench.model.bert import Bert
 from bertbench.plan.estimate import reference_points
 from bertbench.plan.layout_time import gradient_traffic
-from bertbench.results.mlperf_log import Clock, MlperfLog, Run
-from bertbench.results.submission import log_submission, log_weights
+from bertbench.runs.mlperf_log import Clock, MlperfLog, Run
+from bertbench.runs.submission import log_submission, log_weights
 from compliance import judge_log
 from tests.conftest import write_json
 from tests.ranks import run_ranks

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from bertbench.checkpoint.snapshot_folder import newest
-from bertbench.results.files import ResultFiles
-from bertbench.run_files.formats import BUCKETS
-from bertbench.run_files.ledger import ledger
+from bertbench.runs.files import ResultFiles
+from bertbench.runs.formats import BUCKETS
+from bertbench.runs.ledger import ledger
 from compliance import judge_log
 from compliance.read.log import read_events
 from tests.faults.kill import run_and_kill

@@ -12,14 +12,14 @@ from bertbench.common.phases import BACKWARD, FORWARD, PHASES, STAGE_WAIT
 from bertbench.common.stage_spans import StageSpan
 from bertbench.config.layout import Layout, PipelineSchedule, bubble_share
 from bertbench.distributed.world import World
-from bertbench.results.pipeline_timeline import PipelineTimeline, add_to_trace, bubble_of_phases, bubble_of_spans, waits
-from bertbench.run_files.straggler import rank_times
+from bertbench.runs.pipeline_timeline import PipelineTimeline, add_to_trace, bubble_of_phases, bubble_of_spans, waits
+from bertbench.runs.straggler import rank_times
 from lab.bench.pipeline_simulation import Pass, orders, simulate_pipeline
 from lab.bench.sleeping_pipeline import SleepingPipeline
 from tests.conftest import Answer, Printed, Tiny
 from tests.ranks import run_ranks
-from tests.report.written import leave, row
-from tests.results.test_flop_rate import trained
+from tests.runs.test_flop_rate import trained
+from tests.runs.written import leave, row
 
 SETTINGS: list[tuple[PipelineSchedule, int, int, int]] = [
     ("gpipe", 3, 5, 1), ("1f1b", 4, 8, 1), ("1f1b", 4, 3, 1), ("interleaved", 2, 4, 2), ("interleaved", 4, 8, 3),

@@ -16,7 +16,7 @@ import pytest
 
 from bertbench.common.paths import REPOSITORY
 from bertbench.config import load_system
-from bertbench.run_files.ledger import ledger
+from bertbench.runs.ledger import ledger
 from compliance import judge_log
 from compliance.read.log import read_events
 from tests.conftest import write_json

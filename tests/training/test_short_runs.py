@@ -8,11 +8,11 @@ import pytest
 
 from bertbench.config import System
 from bertbench.distributed.world import World
-from bertbench.results.files import ResultFiles
-from bertbench.results.profiling import PROFILED_STEPS, Profiler
-from bertbench.results.run_progress import RunProgress
-from bertbench.results.step_trace import where
-from bertbench.run_files.log_spans import startup
+from bertbench.runs.files import ResultFiles
+from bertbench.runs.log_spans import startup
+from bertbench.runs.profiling import PROFILED_STEPS, Profiler
+from bertbench.runs.run_progress import RunProgress
+from bertbench.runs.step_trace import where
 from bertbench.training.build import TrainOptions
 from bertbench.training.short_run import shortened
 from bertbench.training.train import train

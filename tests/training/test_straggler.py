@@ -12,12 +12,12 @@ from bertbench.common.phases import BACKWARD, DATA, FORWARD, OPTIMIZER, OWN, PHA
 from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.loading.loader import Loader
-from bertbench.results.metrics import Metrics
-from bertbench.run_files.straggler import find_straggler, rank_times, straggler_of
+from bertbench.runs.metrics import Metrics
+from bertbench.runs.straggler import find_straggler, rank_times, straggler_of
 from bertbench.training.whole_trainer import WholeTrainer
 from tests.conftest import Answer, Printed, Tiny
 from tests.ranks import run_ranks
-from tests.report.written import row, write_run
+from tests.runs.written import row, write_run
 from tests.training.steps import sampler_of, whole_trainer
 
 # beside steps of some 5 ms, on cores that other tests use: 30 ms were lost among theirs once. Of data's, the loader

@@ -35,8 +35,8 @@ from bertbench.launch.options import RunOptions
 from bertbench.launch.rank import SEED_BITS
 from bertbench.loading.inputs import open_data, recipe_differences
 from bertbench.machine.describe import hardware_differences
-from bertbench.results.files import ResultFiles
-from bertbench.results.run_progress import RunProgress
+from bertbench.runs.files import ResultFiles
+from bertbench.runs.run_progress import RunProgress
 from bertbench.training.build import TrainOptions
 from bertbench.training.opened import open_run_files
 from bertbench.training.train import train

@@ -8,10 +8,10 @@ from typing import Any
 
 from bertbench.common.errors import DataError
 from bertbench.common.user_errors import user_errors
-from bertbench.report.run_list import status
-from bertbench.run_files.json_files import metric_rows
-from bertbench.run_files.run_settings import configured, system_name, target_of
-from bertbench.run_files.sample_counts import sample_counts, samples_per_s
+from bertbench.runs.json_files import metric_rows
+from bertbench.runs.run_list import status
+from bertbench.runs.run_settings import configured, system_name, target_of
+from bertbench.runs.sample_counts import sample_counts, samples_per_s
 from compliance.read.find import find_logs
 from compliance.read.log import read_events
 from compliance.read.run import RunFacts

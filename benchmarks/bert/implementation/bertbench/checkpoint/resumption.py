@@ -13,8 +13,8 @@ from bertbench.common.json_object import differences_by_name, read_object
 from bertbench.common.paths import within_data
 from bertbench.common.system_faults import is_systems, unreadable
 from bertbench.config import System
-from bertbench.results.files import ResultFiles
-from bertbench.results.mlperf_log import CLOCK_SET, INTERRUPTED, MlperfLog
+from bertbench.runs.files import ResultFiles
+from bertbench.runs.mlperf_log import CLOCK_SET, INTERRUPTED, MlperfLog
 
 if TYPE_CHECKING:
     from compliance.read.log import Event

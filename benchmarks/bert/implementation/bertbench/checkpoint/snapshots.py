@@ -23,9 +23,9 @@ from bertbench.common.seeding import derive
 from bertbench.config import System
 from bertbench.distributed import evidence
 from bertbench.distributed.world import World
-from bertbench.results.files import ResultFiles
-from bertbench.results.metrics import Metrics
-from bertbench.run_files.formats import SNAPSHOT
+from bertbench.runs.files import ResultFiles
+from bertbench.runs.formats import SNAPSHOT
+from bertbench.runs.metrics import Metrics
 
 
 class Checkpointable(Protocol):

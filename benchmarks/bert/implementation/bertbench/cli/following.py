@@ -11,14 +11,14 @@ from bertbench.common.errors import ConfigError, DataError, RunError
 from bertbench.common.paths import runs_folder, shown_path
 
 if TYPE_CHECKING:
-    from bertbench.report.tracked_run import TrackedRun
+    from bertbench.runs.tracked_run import TrackedRun
 
 _LONGEST_REASON = 300
 
 
 def add_report_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the runs, the rules they are judged by, and what to show of them."""
-    from bertbench.report.run_list import LISTED
+    from bertbench.runs.run_list import LISTED
 
     add_path(parser, "results", "RESULTS", "logs or folders of logs (default: runs/, or LOGDIR)", nargs="*")
     add_ruleset(parser, "ruleset to judge by", of_each_log=True)
@@ -52,13 +52,13 @@ def report(arguments: argparse.Namespace) -> int:
 
 def _report(arguments: argparse.Namespace, folders: list[Path], more: Sequence[str] = ()) -> None:
     """Print the tables of the runs, then the lines in `more`; write the page if requested."""
-    from bertbench.report.run_groups import judged_groups, summarized
-    from bertbench.report.run_tables import report_text
+    from bertbench.runs.run_groups import judged_groups, summarized
+    from bertbench.runs.run_tables import report_text
 
     groups = judged_groups(folders, arguments.ruleset)
     contents = [summarized(group) for group in groups]
     if arguments.html:
-        from bertbench.report.report_page import report_page
+        from bertbench.runs.report_page import report_page
 
         write_file(arguments.html, report_page(groups, contents, arguments.html.parent))
     text = "\n\n".join(report_text(content, arguments.details) for content in contents)
@@ -67,7 +67,7 @@ def _report(arguments: argparse.Namespace, folders: list[Path], more: Sequence[s
 
 def _follow(arguments: argparse.Namespace, folders: list[Path]) -> None:
     """Print the tables whenever the runs have grown, each time with how far the running ones are."""
-    from bertbench.report.growing_runs import each_growth, has_begun, progress_line
+    from bertbench.runs.growing_runs import each_growth, has_begun, progress_line
 
     for number, logs in enumerate(each_growth(folders)):
         if number:
@@ -81,7 +81,7 @@ def _follow(arguments: argparse.Namespace, folders: list[Path]) -> None:
 
 def _list_runs(arguments: argparse.Namespace, folders: list[Path]) -> int:
     """Print a row for each run, smoke tests and profiles included."""
-    from bertbench.report.run_list import NO_LOG, arranged, check_log, list_text, listed, run_logs, why_no_log
+    from bertbench.runs.run_list import NO_LOG, arranged, check_log, list_text, listed, run_logs, why_no_log
 
     logs = [log for folder in folders for log in run_logs(folder)]
     rows = [listed(log, arguments.ruleset) for log in logs]
@@ -104,8 +104,8 @@ def add_compare_arguments(parser: argparse.ArgumentParser) -> None:
 
 def compare(arguments: argparse.Namespace) -> int:
     """Print the differences between two runs, or two sets of runs."""
-    from bertbench.report.comparison import compared
-    from bertbench.report.comparison_text import comparison_text
+    from bertbench.runs.comparison import compared
+    from bertbench.runs.comparison_text import comparison_text
 
     comparison = compared(arguments.a, arguments.b, arguments.ruleset)
     emit(arguments.json, comparison, comparison_text(comparison))
@@ -114,7 +114,7 @@ def compare(arguments: argparse.Namespace) -> int:
 
 def add_track_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the runs and the tracker."""
-    from bertbench.report.trackers import TRACKERS
+    from bertbench.runs.trackers import TRACKERS
 
     add_path(parser, "runs", "RUNS", "logs or folders of logs", nargs="+")
     parser.add_argument("--to", choices=TRACKERS, required=True, help="tracker to copy to")
@@ -128,9 +128,9 @@ def add_track_arguments(parser: argparse.ArgumentParser) -> None:
 
 def track(arguments: argparse.Namespace) -> int:
     """Copy runs to a tracker from their files, and replace earlier copies of them."""
-    from bertbench.report.run_list import run_logs
-    from bertbench.report.tracked_run import TrackedRun
-    from bertbench.report.trackers import check_installed
+    from bertbench.runs.run_list import run_logs
+    from bertbench.runs.tracked_run import TrackedRun
+    from bertbench.runs.trackers import check_installed
 
     logs = [log for path in arguments.runs for log in run_logs(path)]
     runs = [TrackedRun.read(log) for log in logs]
@@ -153,8 +153,8 @@ def track(arguments: argparse.Namespace) -> int:
 
 def _copy(run: "TrackedRun", name: str, out: Path) -> int:
     """Copy a run to a tracker; return the number of steps. Raises RunError if the tracker refuses it."""
-    from bertbench.report.run_list import status
-    from bertbench.report.trackers import open_tracker
+    from bertbench.runs.run_list import status
+    from bertbench.runs.trackers import open_tracker
 
     steps = run.steps()
     try:

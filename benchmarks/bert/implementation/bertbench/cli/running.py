@@ -25,7 +25,7 @@ from bertbench.common.errors import ConfigError, StoppedError
 if TYPE_CHECKING:
     from bertbench.config import System
     from bertbench.launch.options import RunOptions
-    from bertbench.results.files import ResultFiles
+    from bertbench.runs.files import ResultFiles
 
 _LEAST_GBIT = {"cuda": 100.0, "cpu": 0.0}
 """The least bandwidth by device. NCCL exceeds 100 Gbit/s over a current network card, but not over a fallback socket or

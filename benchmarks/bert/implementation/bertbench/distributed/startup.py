@@ -1,6 +1,6 @@
 """Measure start-up in pieces, from the launch of a run to the end of its first step.
 
-A piece lasts from one mark to the next. run_files/log_spans.py has the names and the order of the pieces.
+A piece lasts from one mark to the next. runs/log_spans.py has the names and the order of the pieces.
 """
 
 import os

@@ -32,9 +32,9 @@ from bertbench.launch.options import RUN, RunOptions
 from bertbench.machine.describe import hardware_differences
 from bertbench.machine.gpu_support import check_gpus
 from bertbench.machine.oom import oom_kills
-from bertbench.results.files import ResultFiles
-from bertbench.results.mlperf_log import INTERRUPTED, MlperfLog
-from bertbench.run_files.json_files import metric_rows
+from bertbench.runs.files import ResultFiles
+from bertbench.runs.json_files import metric_rows
+from bertbench.runs.mlperf_log import INTERRUPTED, MlperfLog
 
 PREEMPTED = StoppedError.exit_code
 """Exit code of a run that SIGTERM or SIGUSR1 stopped; the scheduler may queue it again."""

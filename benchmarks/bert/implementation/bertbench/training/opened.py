@@ -13,7 +13,7 @@ from bertbench.common.paths import runs_folder
 from bertbench.config import System
 from bertbench.launch.options import RunOptions
 from bertbench.loading.inputs import open_split
-from bertbench.results.files import ResultFiles, reserve_number
+from bertbench.runs.files import ResultFiles, reserve_number
 from bertbench.training.build import make_sampler
 from compliance.read.find import LOG_PATTERN
 

@@ -19,11 +19,11 @@ from bertbench.launch.rank import agreed_seed, as_rank
 from bertbench.launch.variables import differing
 from bertbench.machine.describe import hardware_differences
 from bertbench.machine.gpu_support import check_gpus
-from bertbench.results.files import ResultFiles
-from bertbench.results.mlperf_log import Run
-from bertbench.results.profiling import Profiler
-from bertbench.results.run_progress import RunProgress
-from bertbench.run_files.straggler import straggler_of
+from bertbench.runs.files import ResultFiles
+from bertbench.runs.mlperf_log import Run
+from bertbench.runs.profiling import Profiler
+from bertbench.runs.run_progress import RunProgress
+from bertbench.runs.straggler import straggler_of
 from bertbench.training.build import TrainOptions
 from bertbench.training.opened import OpenedRun, open_run_files
 from bertbench.training.short_run import shortened

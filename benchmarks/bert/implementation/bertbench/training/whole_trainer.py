@@ -32,7 +32,7 @@ from bertbench.model.logical_tensors import logical_weights
 from bertbench.model.loss import Labels
 from bertbench.model.products import Shape, set_products
 from bertbench.model.shape import BertShape
-from bertbench.results.metrics import StepReport
+from bertbench.runs.metrics import StepReport
 from bertbench.training.gradient_path import build_path
 from bertbench.training.task import PRE_TRAINING, Task
 from bertbench.training.trainer import Trainer, full_lengths
