@@ -15,9 +15,9 @@ from bertbench.machine.peak_rate import PeakRate, gpu_peak, peak_rate
 from bertbench.model.shape import BatchCounts
 from bertbench.runs.files import ResultFiles
 from bertbench.runs.flop_rate import FlopRate
-from bertbench.runs.flop_rates import flops_of
 from bertbench.runs.run_progress import RunProgress
-from bertbench.runs.tracked_run import TrackedRun
+from bertbench.runs.summary import read_summary
+from bertbench.runs.trackers import final_numbers, tracked_steps
 from bertbench.training.train import train
 from tests.compliance.packages import run_log
 from tests.conftest import Answer, Printed, Tiny
@@ -154,7 +154,7 @@ def test_a_runs_rates_are_means_over_time(tmp_path: Path, printed: Printed) -> N
     log = leave(tmp_path, 0, 100, metrics="".join(row(n, **rates) for n, rates in enumerate(RATES, start=1)))
     peak = {"tflops": 0.2, "number_format": "bf16", "device": "x", "source": "measured here"}
     (log.with_suffix("") / "peak.json").write_text(json.dumps(peak))
-    flops = flops_of(log)
+    flops = read_summary(log).flops
     assert (flops.tflops_per_device, flops.mfu, flops.hfu) == (pytest.approx(0.04), pytest.approx(0.2), None)
     line = "FLOP/s: 0.04 TFLOP/s per device, MFU 20.0%; peak 0.2 in bf16: measured here"
     assert line in printed("report", log)
@@ -187,8 +187,8 @@ def test_compare_has_the_rates_of_both_sides(tmp_path: Path, answer: Answer, pri
 
 def test_trackers_get_the_rates_of_steps_and_of_the_run(tmp_path: Path) -> None:
     log = leave(tmp_path, 0, 100, metrics=row(1, tflops_per_device=0.02, mfu=0.3))
-    run = TrackedRun.read(log)
-    values = run.steps()[0].values
+    run = read_summary(log)
+    values = tracked_steps(run)[0].values
     assert (values["train/mfu"], values["train/tflops_per_device"]) == (0.3, 0.02)
-    numbers = run.final_numbers()
+    numbers = final_numbers(run)
     assert (numbers["mfu"], numbers["tflops_per_device"]) == (0.3, 0.02)

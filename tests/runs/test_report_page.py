@@ -13,9 +13,9 @@ from selenium import webdriver
 from bertbench.cli.main import main
 from bertbench.common.published_results import published_results
 from bertbench.runs import verdicts
+from bertbench.runs.groups import judged_groups
 from bertbench.runs.report_page import published_table
-from bertbench.runs.run_groups import judged_groups
-from bertbench.runs.run_tables import report_text
+from bertbench.runs.tables import report_text
 from compliance import judge_log
 from compliance.judge import Judgement
 from compliance.rules.records import READABLE
@@ -23,7 +23,7 @@ from tests.browser import browser, show
 from tests.compliance.logs import RESULTS
 from tests.compliance.packages import line, run_log, write_package
 from tests.conftest import Printed
-from tests.runs.reports import RULESET, page_of, summaries
+from tests.runs.reports import RULESET, groups_of, page_of
 from tests.runs.written import leave, row
 
 
@@ -106,7 +106,7 @@ def test_balance_and_speed_are_one_sentence_each_if_runs_measured_them(tmp_path:
     assert "Load balance" not in page_of(tmp_path)
     leave(tmp_path, 0, 100, metrics=row(1, load_efficiency=0.93) + row(2, load_efficiency=0.95))
     assert "Load balance" in page_of(tmp_path)
-    *_, speed, balance, _ = report_text(summaries(tmp_path)[0], detailed=False).splitlines()
+    *_, speed, balance, _ = report_text(groups_of(tmp_path)[0], detailed=False).splitlines()
     assert speed == "speed: 3,002 samples/s; time on the clock: 99.8% training, 0.2% evaluation, 0.0% start-up"
     assert balance == "balance: load efficiency 94.0% (mean load / largest load)"
 
@@ -114,7 +114,7 @@ def test_balance_and_speed_are_one_sentence_each_if_runs_measured_them(tmp_path:
 def test_folders_that_share_a_platform_are_separate_systems(tmp_path: Path) -> None:
     for name in ("a", "b"):
         write_package(tmp_path / name, evaluations=2)
-    names = [group.name for group in judged_groups([tmp_path], RULESET)]
+    names = [group.system for group in judged_groups([tmp_path], RULESET)]
     assert names == [f"toy, {tmp_path / name / 'results' / 'toy' / 'bert'}" for name in ("a", "b")]
 
 

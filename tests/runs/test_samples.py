@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bertbench.runs.sample_counts import sample_counts
+from bertbench.runs.samples import sample_counts
 from compliance.read.log import read_events
 from compliance.read.run import RunFacts
 from tests.compliance.logs import text
@@ -52,7 +52,7 @@ def open_log(unit: int) -> str:
 @pytest.mark.parametrize(("unit", "source"), [(1, "epoch_num"), (32, "train_samples")])
 def test_a_small_open_run_counts_samples_below_its_number_of_steps(log: Path, unit: int, source: str) -> None:
     found = sample_counts(facts(log, open_log(unit)))
-    assert ([one.samples for one in found.evaluations], found.source) == ([3_200, 6_400, 9_600], source)
+    assert (found.samples, found.source) == ([3_200, 6_400, 9_600], source)
 
 
 def test_samples_of_a_log_that_counts_only_evaluations_are_estimated_and_marked(log: Path, printed: Printed) -> None:
@@ -63,7 +63,7 @@ def test_samples_of_a_log_that_counts_only_evaluations_are_estimated_and_marked(
         if "block" not in one and "train_samples" not in one
     ]
     found = sample_counts(facts(log, "\n".join(counted) + "\n"))
-    assert [one.samples for one in found.evaluations] == [INTERVAL, 2 * INTERVAL, 3 * INTERVAL]
+    assert found.samples == [INTERVAL, 2 * INTERVAL, 3 * INTERVAL]
     said = "samples: epoch_num doesn't count samples in result_0; they are taken from the number of its evaluations"
     assert said in printed("report", log)
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from bertbench.runs.run_tables import report_text
+from bertbench.runs.tables import report_text
 from tests.compliance.packages import line, run_log
-from tests.runs.reports import page_of, summaries
+from tests.runs.reports import groups_of, page_of
 from tests.runs.written import leave
 
 
@@ -26,11 +26,11 @@ def origin(seed: int) -> dict[str, Any]:
 
 def tables(folder: Path) -> list[tuple[dict[str, Any], int, float]]:
     """Return the distinguishing settings of each table, its number of runs, and their mean."""
-    return [(group.settings, len(group.runs), group.mean_time_to_train_s) for group in summaries(folder)]
+    return [(group.settings, len(group.runs), group.mean_time_to_train_s) for group in groups_of(folder)]
 
 
 def shown(folder: Path) -> list[str]:
-    return [report_text(group, detailed=False) for group in summaries(folder)]
+    return [report_text(group, detailed=False) for group in groups_of(folder)]
 
 
 def test_an_override_makes_separate_tables_with_their_own_means(tmp_path: Path) -> None:

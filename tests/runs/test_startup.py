@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from bertbench.runs.run_tables import report_text
+from bertbench.runs.tables import report_text
 from tests.compliance.packages import line, run_log
-from tests.runs.reports import page_of, summaries
+from tests.runs.reports import groups_of, page_of
 
 SECONDS: dict[str, Any] = {"launcher": 2.5, "imports": 3.25, "plan": 0.125, "shards": 0.5, "first batch": 0.375,
                            "first step": 0.25}  # fmt: skip
@@ -23,8 +23,8 @@ def with_startup(path: Path, seconds: Any, slowest: Any) -> Path:
 
 def test_start_up_is_reported_piece_by_piece_with_the_slowest_rank(tmp_path: Path) -> None:
     log = with_startup(tmp_path / "result_0.txt", SECONDS, SECONDS | {"first batch": 1.5})
-    (system,) = summaries(log)
-    (row,) = system.runs
+    (system,) = groups_of(log)
+    row = system.runs[0].run
     assert row.startup["timed_s"] == {"plan": 0.125, "shards": 0.5, "first batch": 0.375, "first step": 0.25}
     assert row.startup["untimed_s"] == {"launcher": 2.5, "imports": 3.25}
     assert row.startup["slowest_s"]["first batch"] == 1.5
@@ -43,7 +43,7 @@ def test_start_up_of_several_runs_has_one_row_per_piece_with_mean_and_maximum(tm
         with_startup(
             tmp_path / f"result_{number}.txt", SECONDS | {"imports": imports}, SECONDS | {"imports": imports + 1}
         )
-    (system,) = summaries(tmp_path)
+    (system,) = groups_of(tmp_path)
     lines = report_text(system, detailed=True).splitlines()
     header, first, second, *_ = lines[lines.index(f"{STARTUP}, in 3 runs") + 1 :]
     ranks = "rank 0: mean", "rank 0: max", "slowest rank: mean", "slowest rank: max"
@@ -58,17 +58,20 @@ def test_start_up_of_several_runs_has_one_row_per_piece_with_mean_and_maximum(tm
 )
 def test_events_of_that_name_from_other_programs_are_ignored(tmp_path: Path, seconds: Any, slowest: Any) -> None:
     log = with_startup(tmp_path / "result_0.txt", seconds, slowest)
-    (system,) = summaries(log)
-    assert system.runs[0].startup is None
+    (system,) = groups_of(log)
+    assert system.runs[0].run.startup is None
     assert "start-up: seconds" not in report_text(system, detailed=True)
 
 
 def test_runs_that_are_not_results_are_shown_but_not_counted(tmp_path: Path) -> None:
     (tmp_path / "result_0.txt").write_text(run_log(seconds=50))
     (tmp_path / "result_1.txt").write_text(line("not_a_result", "profile") + "\n" + run_log(seconds=10))
-    (system,) = summaries(tmp_path)
-    assert [(run.counted, run.not_a_result) for run in system.runs] == [(True, None), (False, "profile")]
-    assert (system.reached, system.mean_time_to_train_s) == (1, 50.0)
+    (system,) = groups_of(tmp_path)
+    assert [(one.run.log in system.counted, one.run.not_a_result) for one in system.runs] == [
+        (True, None),
+        (False, "profile"),
+    ]
+    assert (len(system.reaching), system.mean_time_to_train_s) == (1, 50.0)
     shown = report_text(system, detailed=False)
     assert "1 of 1 runs reached the target" in shown
     assert shown.splitlines()[3].split()[:3] == ["result_1", "no", "result"]

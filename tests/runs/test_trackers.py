@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from bertbench.cli.main import main
-from bertbench.runs.tracked_run import TrackedRun
+from bertbench.runs.summary import read_summary
+from bertbench.runs.trackers import final_numbers, tracked_steps
 from tests.conftest import Printed
 from tests.runs.written import START_S, row, write_run
 
@@ -23,14 +24,14 @@ def log(tmp_path: Path) -> Path:
 
 
 def test_each_step_has_its_time_and_an_evaluation_belongs_to_the_step_before_it(log: Path) -> None:
-    run = TrackedRun.read(log)
-    steps = run.steps()
+    run = read_summary(log)
+    steps = tracked_steps(run)
     assert [step.step for step in steps] == [1, 2, 3, 4, 5, 6]
     # a block begins at 0.5 s, the next at 4 s; a step takes 1 s
     assert [step.time_s - START_S for step in steps] == pytest.approx([1.5, 2.5, 3.5, 5, 6, 7])
     assert [step.values.get("eval/accuracy") for step in steps] == [None, None, 0.25, None, None, 0.5]
     assert steps[0].values["train/samples_per_s"] == 100
-    assert run.final_numbers() == {
+    assert final_numbers(run) == {
         "time_to_train_s": 8.0, "best_accuracy": 0.5, "samples_to_train": 600.0, "samples_per_s": 75.0,
     }  # fmt: skip
 
@@ -39,9 +40,9 @@ def test_a_run_that_still_trains_has_its_steps_so_far_and_no_half_written_one(tm
     log = write_run(tmp_path / "toy" / "bert", steps=2, until_ms=600, status=None)
     with (log.with_suffix("") / "metrics.jsonl").open("a") as metrics:
         metrics.write(row(3)[:20])
-    run = TrackedRun.read(log)
-    assert [step.step for step in run.steps()] == [1, 2]
-    assert "time_to_train_s" not in run.final_numbers()
+    run = read_summary(log)
+    assert [step.step for step in tracked_steps(run)] == [1, 2]
+    assert "time_to_train_s" not in final_numbers(run)
 
 
 def tracked(log: Path, to: str) -> Path:

@@ -1,10 +1,12 @@
 """The report repeats the judge's verdict on runs, never a log's own claim."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +37,7 @@ def test_a_log_relabelled_closed_has_not_reached_the_target(runs: Path, answer: 
     (group,) = answer("report", log)
     assert (group["reached"], group["reached_not_passed"], group["passed"]) == (0, 0, 0)
     assert group["mean_time_to_train_s"] is None
-    assert (group["runs"][0]["verdict"], group["runs"][0]["status"]) == ("fail", "success")
+    assert (group["runs"][0]["verdict"], group["runs"][0]["status"]) == ("fail", "missed the target")
     (listed,) = answer("report", "--list", log)
     assert listed["status"] == "missed the target"
     shown = printed("report", log)
@@ -102,7 +104,7 @@ def test_a_run_below_its_own_target_has_not_reached_it_even_if_the_judge_passes_
 
 @pytest.mark.parametrize(
     ("content", "cause"),
-    [(b"hello\n", "text without MLPerf lines"), (b"", "an empty file"), (b"\0\1\2" * 9, "binary data")],
+    [(b"hello\n", "text without MLPerf lines"), (b"\0\1\2" * 9, "binary data")],
 )
 def test_a_file_that_is_not_a_log_is_reported_as_such(
     content: bytes, cause: str, runs: Path, answer: Answer, printed: Printed
@@ -118,9 +120,19 @@ def test_a_file_that_is_not_a_log_is_reported_as_such(
     for command in (("report",), ("compare", runs)):
         complaint = printed(*command, log, code=2)
         assert f"{log}: found {cause}" in complaint
-    if content:  # a run that has just begun has an empty log
-        for command in (("report", "--list"), ("track", "--to", "tensorboard")):
-            assert f"{log}: found {cause}" in printed(*command, log, code=2)
+    for other in (("report", "--list"), ("track", "--to", "tensorboard")):
+        assert f"{log}: found {cause}" in printed(*other, log, code=2)
+
+
+def test_a_run_whose_log_is_still_empty_is_not_judged(runs: Path, answer: Answer, printed: Printed) -> None:
+    log = runs / "result_4.txt"
+    log.write_bytes(b"")
+    (group,) = answer("report", runs)
+    row = group["runs"][4]
+    assert (row["is_log"], row["status"], row["verdict"], group["reached"]) == (True, "running", None, 9)
+    assert answer("report", "--list", log)[0]["status"] == "running"
+    for command in (("report",), ("compare", runs)):
+        assert f"{log}: found an empty file" in printed(*command, log, code=2)
 
 
 def test_an_unfinished_log_is_reported_as_such_instead_of_breaking_every_rule(
@@ -128,6 +140,8 @@ def test_an_unfinished_log_is_reported_as_such_instead_of_breaking_every_rule(
 ) -> None:
     log = runs / "result_6.txt"
     log.write_text(log.read_text()[:9_000])  # within a line
+    for file in (log, log.with_suffix("") / "metrics.jsonl"):
+        os.utime(file, (time.time() - 7200,) * 2)
     (group,) = answer("report", runs)
     row = group["runs"][6]
     assert (row["verdict"], row["findings"], group["reached"], group["findings"]) == (None, [], 9, [])

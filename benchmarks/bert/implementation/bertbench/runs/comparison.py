@@ -5,44 +5,40 @@ contain 1, there is a significant difference. Runs that missed the target, or th
 out of every measure. Means are over all runs that reached the target, as in `bertbench report`.
 """
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from bertbench.common.intervals import of_mean, of_ratio
-from bertbench.runs.flop_rates import flops_of
-from bertbench.runs.log_spans import evaluation_s, startup_s
-from bertbench.runs.run_settings import (
-    Runs,
-    Settings,
-    differing_keys,
-    reached_not_passed,
-    reached_target,
-    read_runs,
-    stated_settings,
-    value_text,
-)
-from bertbench.runs.sample_counts import samples_per_s, samples_to_end
-from bertbench.runs.scores import RUNS, mlperf_score
-from bertbench.runs.verdicts import Verdicts, finding_text, verdicts_on
-from compliance.read.run import RunFacts
+from bertbench.common.markup import aligned, cell
+from bertbench.runs.groups import mlperf_score
+from bertbench.runs.settings import Settings, differing_keys, stated_settings, value_text
+from bertbench.runs.summary import RunSummary
+from bertbench.runs.verdicts import JudgedRun, finding_text, judged_runs, reached_text
+from compliance.read.find import find_logs
+from compliance.read.source import CannotJudge
+
+_MEASURES_HEADER = ["measure", "A", "B", "B / A (95 %)"]
+_SETTINGS_HEADER = ["setting", "A", "B"]
+_MEANS = "mean of all runs that reached the target, ± half of its 95 % interval"
+_MOST_REASONS = 2  # for a log; `bertbench judge` lists all
 
 
 def _percent(share: float | None) -> float | None:
     return None if share is None else 100 * share
 
 
-MEASURES: dict[str, Callable[[Path, RunFacts], float | None]] = {
-    "time to target, s": lambda _, facts: facts.time_to_train_s,
-    "samples to target": lambda _, facts: samples_to_end(facts),
-    "samples/s": lambda _, facts: samples_per_s(facts),
-    "TFLOP/s per device": lambda log, _: flops_of(log).tflops_per_device,
-    "MFU, %": lambda log, _: _percent(flops_of(log).mfu),
-    "evaluation, s": lambda _, facts: evaluation_s(facts),
-    "start-up, s": lambda _, facts: startup_s(facts),
+MEASURES: dict[str, Callable[[RunSummary], float | None]] = {
+    "time to target, s": lambda run: run.time_to_train_s,
+    "samples to target": lambda run: run.samples,
+    "samples/s": lambda run: run.samples_per_s,
+    "TFLOP/s per device": lambda run: run.flops.tflops_per_device,
+    "MFU, %": lambda run: _percent(run.flops.mfu),
+    "evaluation, s": lambda run: run.evaluation_s,
+    "start-up, s": lambda run: run.startup_s,
 }
-"""The measures by which runs that reached their target are compared, each read from a log and its folder. The first one
-decides the conclusion."""
+"""The measures by which runs that reached their target are compared. The first one decides the conclusion."""
 
 
 @dataclass(frozen=True)
@@ -114,57 +110,48 @@ def compared(a: Path, b: Path, ruleset: str | None) -> Comparison:
 
     Raises CannotJudge if a side has no log, or if a log can't be read.
     """
-    runs_a = read_runs([a])
-    runs_b = read_runs([b])
-    verdicts_a = _verdicts(runs_a, ruleset)
-    verdicts_b = _verdicts(runs_b, ruleset)
-    reaching_a = _reaching(runs_a, verdicts_a)
-    reaching_b = _reaching(runs_b, verdicts_b)
+    runs_a = _read_side(a, ruleset)
+    runs_b = _read_side(b, ruleset)
     measures = [
-        measured(name, _positive(value_of, reaching_a), _positive(value_of, reaching_b))
-        for name, value_of in MEASURES.items()
+        measured(name, _positive(value_of, runs_a), _positive(value_of, runs_b)) for name, value_of in MEASURES.items()
     ]
     return Comparison(
-        a=_side(a, runs_a, verdicts_a),
-        b=_side(b, runs_b, verdicts_b),
+        a=_side(a, runs_a),
+        b=_side(b, runs_b),
         configuration=_differing_settings(
-            [stated_settings(log, facts) for log, facts in runs_a],
-            [stated_settings(log, facts) for log, facts in runs_b],
+            [stated_settings(judged.run) for judged in runs_a],
+            [stated_settings(judged.run) for judged in runs_b],
         ),
         measures=measures,
         conclusion=_conclusion(measures[0]),
     )
 
 
-def _verdicts(runs: Runs, ruleset: str | None) -> Verdicts:
-    verdicts, _ = verdicts_on([log for log, _ in runs], ruleset)
-    return verdicts
+def _read_side(path: Path, ruleset: str | None) -> list[JudgedRun]:
+    runs, _ = judged_runs(find_logs(path), ruleset)
+    for judged in runs:
+        if not judged.run.facts.events():
+            raise CannotJudge(judged.why_no_log)
+    return runs
 
 
-def _reaching(runs: Runs, verdicts: Verdicts) -> Runs:
-    """Return the runs that reached their target and that the judge passes."""
-    return [(log, facts) for log, facts in runs if reached_target(log, facts, verdicts[log])]
-
-
-def _positive(value_of: Callable[[Path, RunFacts], float | None], runs: Runs) -> list[float]:
-    """Return the positive values among those of the runs."""
-    values = [value_of(log, facts) for log, facts in runs]
+def _positive(value_of: Callable[[RunSummary], float | None], runs: Sequence[JudgedRun]) -> list[float]:
+    """Return the positive values among those of the runs that reached their target and that the judge passes."""
+    values = [value_of(judged.run) for judged in runs if judged.reached]
     return [value for value in values if value is not None and value > 0]
 
 
-def _side(path: Path, runs: Runs, verdicts: Verdicts) -> Side:
-    results = [(log, facts) for log, facts in runs if facts.not_a_result is None]
-    times = [facts.time_to_train_s if reached_target(log, facts, verdicts[log]) else None for log, facts in results]
+def _side(path: Path, runs: Sequence[JudgedRun]) -> Side:
     failed = {}
-    for log, facts in runs:
-        if facts.status == "success" and verdicts[log].verdict != "pass":
-            failed[str(log)] = [finding_text(log.name, finding) for finding in verdicts[log].decisive]
+    for judged in runs:
+        if judged.run.facts.status == "success" and judged.verdict != "pass":
+            failed[str(judged.run.log)] = [finding_text(judged.run.log.name, finding) for finding in judged.decisive]
     return Side(
         name=str(path),
-        runs=[str(log) for log, _ in runs],
-        reached=len(_reaching(runs, verdicts)),
-        reached_not_passed=sum(reached_not_passed(log, facts, verdicts[log]) for log, facts in runs),
-        score_s=mlperf_score(times) if len(times) == RUNS else None,
+        runs=[str(judged.run.log) for judged in runs],
+        reached=sum(judged.reached for judged in runs),
+        reached_not_passed=sum(judged.reached_not_passed for judged in runs),
+        score_s=mlperf_score([judged for judged in runs if judged.run.not_a_result is None]),
         failed=failed,
     )
 
@@ -222,3 +209,70 @@ def _ratio(a: Sequence[float], b: Sequence[float]) -> Ratio | None:
     if not a or not b:
         return None
     return Ratio(*of_ratio(b, a))
+
+
+def comparison_text(comparison: Comparison) -> str:
+    """Return a comparison for a terminal."""
+    settings = _setting_rows(comparison)
+    paragraphs = [
+        list(_who(comparison)),
+        aligned(_SETTINGS_HEADER, settings, left=3) if settings else ["same known settings on both sides"],
+        [*aligned(_MEASURES_HEADER, _measure_rows(comparison), left=1), _MEANS],
+        [comparison.conclusion],
+    ]
+    return "\n\n".join("\n".join(paragraph) for paragraph in paragraphs)
+
+
+def _who(comparison: Comparison) -> Iterator[str]:
+    """Yield which runs are compared, and why some runs that ended with success don't count."""
+    sides = (("A", comparison.a), ("B", comparison.b))
+    for letter, side in sides:
+        score = "" if side.score_s is None else f"; MLPerf's score {side.score_s:.1f} s, without fastest and slowest"
+        reached = reached_text(side.reached, side.reached_not_passed, len(side.runs))
+        yield f"{letter}: {side.name} ({reached}{score})"
+    for letter, side in sides:
+        for log, reasons in side.failed.items():
+            for reason in reasons[:_MOST_REASONS]:
+                yield f"{letter}: {log} doesn't count, because the judge doesn't pass it: {reason}"
+
+
+def _setting_rows(comparison: Comparison) -> list[list[str]]:
+    return [
+        [setting.name, cell(" | ".join(setting.a) or "-"), cell(" | ".join(setting.b) or "-")]
+        for setting in comparison.configuration
+    ]
+
+
+def _measure_rows(comparison: Comparison) -> list[list[str]]:
+    return [
+        [measure.name, _estimate_text(measure.a), _estimate_text(measure.b), _ratio_text(measure.ratio)]
+        for measure in comparison.measures
+    ]
+
+
+def _estimate_text(estimate: Estimate | None) -> str:
+    if estimate is None:
+        return "-"
+    digits = _digits(estimate.mean)
+    text = f"{estimate.mean:,.{digits}f}"
+    if estimate.half_interval is not None:
+        text += f" ± {estimate.half_interval:,.{digits}f}"
+    return text
+
+
+def _digits(value: float) -> int:
+    """Return the number of decimals for a mean: a CPU's rate in TFLOP/s has three digits after its zeros."""
+    if value >= 1e4:
+        return 0
+    if value >= 0.1 or value <= 0:
+        return 1
+    return 2 - math.floor(math.log10(value))
+
+
+def _ratio_text(ratio: Ratio | None) -> str:
+    if ratio is None:
+        return "-"
+    text = f"{ratio.ratio:.3f}"
+    if ratio.low is not None:
+        text += f" ({ratio.low:.3f} to {ratio.high:.3f})"
+    return text

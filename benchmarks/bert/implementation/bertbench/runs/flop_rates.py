@@ -1,12 +1,11 @@
-"""Read a run's FLOP/s from the files next to its log: the rate of each step (metrics.jsonl), and the peak for MFU."""
+"""Sum up a run's FLOP/s: the rate of each step (metrics.jsonl), and the peak for MFU (peak.json)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from bertbench.runs.json_files import metric_rows, read_json
+from bertbench.runs.json_files import Row
 from compliance.read.run import number
 
 
@@ -37,14 +36,12 @@ class RunFlops:
         return f"{rate}, MFU {self.mfu:.1%}{recomputed}; peak {peak}: {self.peak_source}"
 
 
-def flops_of(log: Path) -> RunFlops:
-    """Return the FLOP/s of a log's run."""
-    rows = [*metric_rows(log)]
-    peak = read_json(log, "peak.json")
+def flops_of(steps: Sequence[Row], peak: Mapping[str, Any]) -> RunFlops:
+    """Return the FLOP/s of a run from its lines of metrics.jsonl and the content of peak.json."""
     return RunFlops(
-        tflops_per_device=_mean_over_time(rows, "tflops_per_device"),
-        mfu=_mean_over_time(rows, "mfu"),
-        hfu=_mean_over_time(rows, "hfu"),
+        tflops_per_device=_mean_over_time(steps, "tflops_per_device"),
+        mfu=_mean_over_time(steps, "mfu"),
+        hfu=_mean_over_time(steps, "hfu"),
         peak_tflops=number(peak.get("tflops")),
         peak_source=_text(peak, "source"),
         number_format=_text(peak, "number_format"),
@@ -71,11 +68,11 @@ def _text(content: Mapping[str, Any], key: str) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _mean_over_time(rows: list[dict[str, Any]], field: str) -> float | None:
+def _mean_over_time(steps: Sequence[Row], field: str) -> float | None:
     """Return the mean of a rate over the time of the steps that have it."""
     total_ms = 0.0
     total = 0.0
-    for row in rows:
+    for row in steps:
         step_ms = number(row.get("step_ms"))
         rate = number(row.get(field))
         if step_ms is not None and rate is not None:

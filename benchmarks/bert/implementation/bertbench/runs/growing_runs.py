@@ -1,19 +1,16 @@
 """Look again and again at runs whose files grow, for `bertbench report --follow`."""
 
 import time
-from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from bertbench.common.errors import ConfigError
 from bertbench.common.markup import cell
-from bertbench.runs.json_files import metric_rows
-from bertbench.runs.run_list import status
+from bertbench.runs.summary import RUNNING, RunSummary, is_empty, read_summary, summary_of
 from compliance.read.find import find_logs
-from compliance.read.log import CannotJudge, read_events
-from compliance.read.run import RunFacts, number
-from compliance.read.source import STDIN
+from compliance.read.run import number
+from compliance.read.source import STDIN, CannotJudge
 
 _EVERY_S = 5.0
 FileVersions = dict[Path, tuple[int, int]]
@@ -42,15 +39,15 @@ def each_growth(folders: Sequence[Path], every_s: float = _EVERY_S) -> Iterator[
 
 def has_begun(log: Path) -> bool:
     """Return whether a log has a line; a run's log is empty until its ranks have met."""
-    return log.stat().st_size > 0
+    return not is_empty(log)
 
 
 def progress_line(log: Path) -> str:
     """Return how far a running run is, from the last line of its metrics; empty if the run isn't running."""
-    if not _is_running(log):
+    run = _summary(log)
+    if run.status != RUNNING:
         return ""
-    last_rows = deque(metric_rows(log), maxlen=1)
-    row = last_rows[0] if last_rows else {}
+    row = run.steps[-1] if run.steps else {}
     step = number(row.get("step"))
     if step is None:
         return f"running: {cell(log.stem)}: no step is in its files yet"
@@ -63,13 +60,14 @@ def progress_line(log: Path) -> str:
 
 
 def _is_running(log: Path) -> bool:
+    return _summary(log).status == RUNNING
+
+
+def _summary(log: Path) -> RunSummary:
     try:
-        facts = RunFacts(read_events(log))
+        return read_summary(log)
     except CannotJudge:
-        if has_begun(log):
-            return False
-        facts = RunFacts([])
-    return status(log, facts) == "running"
+        return summary_of(log, None)
 
 
 def _versions(logs: Sequence[Path]) -> FileVersions:

@@ -11,12 +11,13 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from compliance.read.run import number
 from compliance.read.source import CannotJudge, read_plain
 
 _LARGEST_OBJECT = 1 << 20  # bytes of a file with one object
 _LARGEST_RECORD = 256 << 20  # bytes of a file with an object in each line
 _MOST_POINTS = 200
+Row = dict[str, Any]
+"""A line of metrics.jsonl."""
 Points = list[tuple[float, float]]
 
 
@@ -26,6 +27,29 @@ def read_json(log: Path, name: str) -> dict[str, Any]:
         return _json_object(read_plain(log.with_suffix("") / name, _LARGEST_OBJECT))
     except CannotJudge:
         return {}
+
+
+def read_flattened(log: Path, name: str) -> dict[str, Any]:
+    """Return the values in a JSON file of a log's folder by dotted names, as `flattened` does."""
+    return flattened(read_json(log, name))
+
+
+def flattened(content: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested values under the names that --set uses. Nulls are left out: older commits lack newer settings."""
+    flat: dict[str, Any] = {}
+    for key, value in content.items():
+        if isinstance(value, dict):
+            flat |= flattened(value, f"{prefix}{key}.")
+        elif value is not None:
+            flat[prefix + key] = comparable(value)
+    return flat
+
+
+def comparable(value: Any) -> Any:
+    """Return a value that equals itself and can be printed: NaN and lists become text."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else json.dumps(value)
+    return value if isinstance(value, str | int) else json.dumps(value)
 
 
 def json_lines(file: Path) -> Iterator[dict[str, Any]]:
@@ -45,20 +69,9 @@ def _json_object(text: bytes) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def metric_rows(log: Path) -> Iterator[dict[str, Any]]:
+def metric_rows(log: Path) -> Iterator[Row]:
     """Yield the steps in a log's metrics.jsonl."""
     return json_lines(log.with_suffix("") / "metrics.jsonl")
-
-
-def metric_curve(log: Path, field: str) -> Points:
-    """Return (step, value) for each step in a log's metrics.jsonl that has the field."""
-    points = []
-    for row in metric_rows(log):
-        step = number(row.get("step"))
-        value = number(row.get(field))
-        if step is not None and value is not None:
-            points.append((step, value))
-    return points
 
 
 def thinned(points: Points) -> Points:

@@ -61,6 +61,19 @@ def ledger(log: Path) -> dict[str, float] | None:
     return seconds
 
 
+def wall_clock(log: Path) -> dict[str, float] | None:
+    """Return the ledger under the names of `report --json`, with the sum of all seconds, and the goodput.
+
+    The goodput is the share of training that counts.
+    """
+    seconds = ledger(log)
+    if seconds is None:
+        return None
+    wall_s = sum(seconds.values())
+    buckets = {f"{bucket.replace('-', '').replace(' ', '_')}_s": spent for bucket, spent in seconds.items()}
+    return {"wall_s": wall_s, **buckets, "goodput": seconds[TRAINING] / wall_s if wall_s else 0.0}
+
+
 def _stretches(path: Path) -> list[_Stretch]:
     """Return the stretches between the valid records; work that was discarded when the run resumed is lost work."""
     stretches: list[_Stretch] = []

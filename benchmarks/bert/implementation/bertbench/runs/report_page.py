@@ -12,16 +12,15 @@ from urllib.parse import quote
 from bertbench.common.published_results import MLPERF_TARGET, PublishedResult, published_results
 from bertbench.runs import page
 from bertbench.runs.figures import curves, drawable_points, look, pipeline_step
-from bertbench.runs.json_files import Points, metric_curve, read_json, thinned
+from bertbench.runs.groups import Group
+from bertbench.runs.json_files import Points, read_json, thinned
 from bertbench.runs.pipeline_step import first_step
-from bertbench.runs.run_groups import GroupSummary
-from bertbench.runs.run_settings import RunGroup, Runs, group_title, target_of
-from bertbench.runs.run_tables import Table, detail_tables, remarks, run_table, verdict_line
-from bertbench.runs.sample_counts import accuracy_curve
+from bertbench.runs.settings import group_title
+from bertbench.runs.summary import RunSummary
+from bertbench.runs.tables import Table, detail_tables, remarks, run_table, verdict_line
 from bertbench.runs.verdicts import JudgeFinding, no_log_text
 from compliance.read import description
 from compliance.read.record import shown
-from compliance.read.run import RunFacts
 from compliance.read.source import LARGEST_LOG, CannotJudge, read_plain
 
 _MOST_PUBLISHED = 15
@@ -32,49 +31,45 @@ _MACHINE = ("number_of_nodes", "accelerators_per_node", "accelerator_model_name"
 _BALANCED = 0.99  # load efficiency; curves above it coincide and show nothing
 
 
-def report_page(groups: Sequence[RunGroup], summaries: Sequence[GroupSummary], folder: Path) -> str:
-    """Return the page for these groups and their summaries as HTML; links to logs are relative to `folder`."""
-    sections = [_section(group, summary, folder) for group, summary in zip(groups, summaries, strict=True)]
-    return page.page("BERT results", *sections)
+def report_page(groups: Sequence[Group], folder: Path) -> str:
+    """Return the page for these groups as HTML; links to logs are relative to `folder`."""
+    return page.page("BERT results", *(_section(group, folder) for group in groups))
 
 
-def _section(group: RunGroup, summary: GroupSummary, folder: Path) -> str:
-    name = group_title(group.name, group.settings)
-    log, facts = _first_readable(group.runs)
-    fields = description.fields_of_log(log)
-    all_pass = all(run.verdict == "pass" for run in summary.runs) and not summary.findings
-    links = [_link(log, folder) for log, _ in group.runs]
+def _section(group: Group, folder: Path) -> str:
+    name = group_title(group.system, group.settings)
+    runs = [judged.run for judged in group.runs]
+    readable = next((run for run in runs if run.facts.division), runs[0])
+    fields = description.fields_of_log(readable.log)
+    all_pass = all(judged.verdict == "pass" for judged in group.runs) and not group.findings
+    links = [_link(run.log, folder) for run in runs]
     return page.section(
         name,
-        *map(page.paragraph, remarks(summary)),
-        page.paragraph(verdict_line(summary), "good" if all_pass else "bad"),
-        page.paragraph(_machine(fields, log, facts), tone="soft"),
-        page.paragraph(_dates(summary), tone="soft"),
-        page.legend([(log.stem, look(index)) for index, (log, _) in enumerate(group.runs)]),
-        page.panels(*_curves(group.runs, target_of(log, facts))),
-        *(_pipeline(log) for log, _ in group.runs[:_MOST_PIPELINES]),
+        *map(page.paragraph, remarks(group)),
+        page.paragraph(verdict_line(group), "good" if all_pass else "bad"),
+        page.paragraph(_machine(fields, readable), tone="soft"),
+        page.paragraph(_dates(runs), tone="soft"),
+        page.legend([(run.log.stem, look(index)) for index, run in enumerate(runs)]),
+        page.panels(*_curves(runs, readable.target)),
+        *(_pipeline(run.log) for run in runs[:_MOST_PIPELINES]),
         page.heading("Every run"),
-        _html_table(run_table(summary), links),
-        *map(_html_table, detail_tables(summary)),
+        _html_table(run_table(group), links),
+        *map(_html_table, detail_tables(group)),
         page.heading("Findings"),
-        *_findings(summary),
-        *_published(name, description.count_in_all_nodes(fields), summary),
+        *_findings(group),
+        *_published(name, description.count_in_all_nodes(fields), group),
     )
-
-
-def _first_readable(runs: Runs) -> tuple[Path, RunFacts]:
-    return next(((log, facts) for log, facts in runs if facts.division), runs[0])
 
 
 def _html_table(table: Table, links: Sequence[str] = ()) -> str:
     return page.html_table(table.header, table.rows, table.caption, links)
 
 
-def _curves(runs: Runs, target: float | None) -> Iterator[str]:
+def _curves(runs: Sequence[RunSummary], target: float | None) -> Iterator[str]:
     """Yield figures of accuracy, loss, learning rate, step time and, if ranks wait for each other, load balance."""
     level = None if target is None else (f"target {target:g}", target)
-    by_samples = [accuracy_curve(facts) for _, facts in runs]
-    by_time = [facts.course for _, facts in runs]
+    by_samples = [[(one.samples, one.accuracy) for one in run.evaluations if one.samples is not None] for run in runs]
+    by_time = [[(one.seconds, one.accuracy) for one in run.evaluations if one.seconds is not None] for run in runs]
     efficiency = _metric(runs, "load_efficiency")
     yield _figure("Accuracy against samples", by_samples, "training samples", "masked-LM accuracy", level)
     yield _figure("Accuracy against time", by_time, "seconds from run_start", "masked-LM accuracy", level)
@@ -85,9 +80,9 @@ def _curves(runs: Runs, target: float | None) -> Iterator[str]:
         yield _figure("Load balance", efficiency, "step", "mean load / largest load")
 
 
-def _metric(runs: Runs, field: str) -> list[Points]:
+def _metric(runs: Sequence[RunSummary], field: str) -> list[Points]:
     """Return a field of metrics.jsonl by step for each run, with few enough points to draw."""
-    return [thinned(metric_curve(log, field)) for log, _ in runs]
+    return [thinned(run.curve(field)) for run in runs]
 
 
 def _figure(title: str, series: list[Points], x: str, y: str, level: tuple[str, float] | None = None) -> str:
@@ -107,17 +102,17 @@ def _pipeline(log: Path) -> str:
     return page.figure(title, pipeline_step(bars), wide=True)
 
 
-def _findings(summary: GroupSummary) -> Iterator[str]:
+def _findings(group: Group) -> Iterator[str]:
     """Yield the judge's findings across the runs and in each log, with the lines that they name."""
     in_logs = []
-    for run in summary.runs:
-        if run.is_log:
-            in_logs += [(Path(run.log), finding) for finding in run.findings]
+    for judged in group.runs:
+        if judged.is_log:
+            in_logs += [(judged.run.log, finding) for finding in judged.findings]
         else:
-            yield page.paragraph(no_log_text(run.log, run.findings[0]), "bad")
-    if not summary.findings and not any(run.findings for run in summary.runs):
+            yield page.paragraph(no_log_text(judged), "bad")
+    if not group.findings and not any(judged.findings for judged in group.runs):
         yield page.paragraph("none")
-    for finding in summary.findings:
+    for finding in group.findings:
         yield _finding(finding, "across runs")
     for log, finding in in_logs[:_MOST_FINDINGS]:
         yield _finding(finding, _place(log, finding))
@@ -161,20 +156,20 @@ def _link(log: Path, folder: Path) -> str:
     return quote(os.fsencode(f"./{os.path.relpath(log, folder)}"))
 
 
-def _machine(fields: dict[str, str], log: Path, facts: RunFacts) -> str:
+def _machine(fields: dict[str, str], run: RunSummary) -> str:
     """Return a line that describes the machine, from the log and the system description."""
-    division = facts.division or "unknown"
-    parts = [f"{division} division", f"global batch size {shown(facts.global_batch_size)}"]
+    division = run.facts.division or "unknown"
+    parts = [f"{division} division", f"global batch size {shown(run.facts.global_batch_size)}"]
     parts += [f"{name.replace('_', ' ')} {fields[name]}" for name in _MACHINE if fields.get(name)]
-    processor = read_json(log, "run.json").get("processor")
+    processor = run.origin.get("processor")
     if isinstance(processor, str):
         parts.append(f"processor {processor}")
     return "; ".join(parts)
 
 
-def _dates(summary: GroupSummary) -> str:
+def _dates(runs: Sequence[RunSummary]) -> str:
     """Return when the first and the last run started; the date of the last one is shortened if it is the same."""
-    starts = sorted(run.started for run in summary.runs if run.started)
+    starts = sorted(run.started for run in runs if run.started)
     if not starts:
         return ""
     first = starts[0]
@@ -186,10 +181,10 @@ def _dates(summary: GroupSummary) -> str:
     return f"started {first} to {last_time if same_day else last} UTC"
 
 
-def _published(name: str, accelerators: int | None, summary: GroupSummary) -> Iterator[str]:
+def _published(name: str, accelerators: int | None, group: Group) -> Iterator[str]:
     """Yield published results with the same number of accelerators, if the runs' time can be compared with theirs."""
-    seconds = summary.score_s or summary.mean_time_to_train_s
-    accuracies = [run.best_accuracy or 0.0 for run in summary.runs if run.reached]
+    seconds = group.score_s or group.mean_time_to_train_s
+    accuracies = [judged.run.best_accuracy or 0.0 for judged in group.reaching]
     if seconds is None or min(accuracies) < MLPERF_TARGET:
         return
     yield page.heading("Published results")

@@ -13,15 +13,104 @@ import logging
 import os
 import shutil
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from bertbench.common.errors import ConfigError
+from compliance.read.run import as_integer, number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from bertbench.runs.tracked_run import TrackedRun, TrackedStep
+    from bertbench.runs.json_files import Row
+    from bertbench.runs.summary import RunSummary
+
+
+class TrackedStep(NamedTuple):
+    """The measurements at a step, by name, and their time in seconds since 1970."""
+
+    step: int
+    time_s: float
+    values: dict[str, float]
+
+
+def tracked_name(run: RunSummary) -> str:
+    """Return a name that distinguishes the run: system, folder and number, such as cpu_demo/bert/result_0."""
+    return f"{run.system}/{run.log.parent.name}/{run.log.stem}"
+
+
+def tracked_parameters(run: RunSummary) -> dict[str, Any]:
+    """Return the parameters of a run: the system file's settings, and seed, commit, processor and versions."""
+    return {**run.settings, **{f"run.{key}": value for key, value in run.origin.items()}}
+
+
+def tracked_steps(run: RunSummary) -> list[TrackedStep]:
+    """Return the measurements of the steps in order; an evaluation belongs to the step before it."""
+    batch = as_integer(run.facts.global_batch_size)
+    tracked = _trained_steps(run, batch)
+    for evaluation in run.evaluations:
+        if evaluation.samples is None or evaluation.seconds is None or not batch:
+            continue
+        step = round(evaluation.samples / batch)
+        time_s = (run.facts.started_ms or 0.0) / 1e3 + evaluation.seconds
+        known = tracked.get(step, TrackedStep(step, time_s, {}))
+        tracked[step] = known._replace(values=known.values | {"eval/accuracy": evaluation.accuracy})
+    return [tracked[step] for step in sorted(tracked)]
+
+
+def final_numbers(run: RunSummary) -> dict[str, float]:
+    """Return the numbers that sum up a run, as far as they are known."""
+    numbers = {
+        "time_to_train_s": run.time_to_train_s,
+        "best_accuracy": run.best_accuracy,
+        "samples_to_train": run.samples,
+        "samples_per_s": run.samples_per_s,
+        "tflops_per_device": run.flops.tflops_per_device,
+        "mfu": run.flops.mfu,
+    }
+    return {name: value for name, value in numbers.items() if value is not None}
+
+
+def _trained_steps(run: RunSummary, batch: int | None) -> dict[int, TrackedStep]:
+    """Return the steps in metrics.jsonl; each ended after the start of its block plus the block's steps so far."""
+    tracked = {}
+    block_began_ms = -1.0
+    in_block_ms = 0.0
+    for row in map(_numbers, run.steps):
+        if "step" not in row:
+            continue
+        step = int(row["step"])
+        step_ms = row.get("step_ms", 0.0)
+        values = {f"train/{name}": value for name, value in row.items() if name != "step"}
+        if step_ms and batch:
+            values["train/samples_per_s"] = 1e3 * batch / step_ms
+        began_ms = _block_start_ms(run, row.get("samples", 0.0))
+        if began_ms != block_began_ms:
+            block_began_ms = began_ms
+            in_block_ms = 0.0
+        in_block_ms += step_ms
+        tracked[step] = TrackedStep(step, (block_began_ms + in_block_ms) / 1e3, values)
+    return tracked
+
+
+def _block_start_ms(run: RunSummary, samples: float) -> float:
+    """Return when the block began in which a number of samples was reached; 0 before the first block."""
+    began_ms = 0.0
+    for event in run.facts.all("block_start"):
+        first = event.metadata.get("first_epoch_num")
+        if isinstance(first, int) and first < samples:
+            began_ms = event.time_ms
+    return began_ms
+
+
+def _numbers(row: Row) -> dict[str, float]:
+    """Return the numbers in a line of metrics.jsonl."""
+    numbers = {}
+    for name, value in row.items():
+        numeric = number(value)
+        if numeric is not None:
+            numbers[name] = numeric
+    return numbers
 
 
 class Tracker(Protocol):
@@ -37,15 +126,15 @@ class Tracker(Protocol):
 class TensorBoard:
     """Event files, written by TensorBoard's own writer; each run has a folder."""
 
-    def __init__(self, run: TrackedRun, folder: Path) -> None:
+    def __init__(self, run: RunSummary, folder: Path) -> None:
         from tensorboard.summary.writer.event_file_writer import EventFileWriter  # noqa: PLC0415 - an extra
 
-        run_folder = folder / run.name
+        run_folder = folder / tracked_name(run)
         run_folder.mkdir(parents=True, exist_ok=True)
         for old in run_folder.glob("events.out.tfevents.*"):
             old.unlink()
         self._writer = EventFileWriter(str(run_folder))
-        rows = [f"| {name} | {json.dumps(value)} |" for name, value in run.parameters().items()]
+        rows = [f"| {name} | {json.dumps(value)} |" for name, value in tracked_parameters(run).items()]
         self._add_text("parameters", "\n".join(["| parameter | value |", "| --- | --- |", *rows]))
 
     def record(self, steps: Sequence[TrackedStep]) -> None:
@@ -79,7 +168,7 @@ class MLflow:
     _MOST_METRICS = 1000  # in one request
     _LONGEST_VALUE = 500  # characters, for the strictest of MLflow's stores
 
-    def __init__(self, run: TrackedRun, folder: Path) -> None:
+    def __init__(self, run: RunSummary, folder: Path) -> None:
         from mlflow.entities import Param  # noqa: PLC0415 - an extra
         from mlflow.tracking import MlflowClient  # noqa: PLC0415 - an extra
 
@@ -97,7 +186,7 @@ class MLflow:
         name = f"{run.log.parent.name}/{run.log.stem}"
         created = self._client.create_run(experiment, run_name=name, tags={self._LOG_TAG: log})
         self._id = created.info.run_id
-        parameters = [Param(name, str(value)[: self._LONGEST_VALUE]) for name, value in run.parameters().items()]
+        parameters = [Param(name, str(value)[: self._LONGEST_VALUE]) for name, value in tracked_parameters(run).items()]
         for batch in _batches(parameters, self._MOST_PARAMETERS):
             self._client.log_batch(self._id, params=batch)
 
@@ -124,7 +213,7 @@ class MLflow:
 class WandbOffline:
     """Weights & Biases without its server; each run has a folder, which `wandb sync` uploads later."""
 
-    def __init__(self, run: TrackedRun, folder: Path) -> None:
+    def __init__(self, run: RunSummary, folder: Path) -> None:
         import wandb  # noqa: PLC0415 - an extra
 
         folder.mkdir(parents=True, exist_ok=True)
@@ -136,9 +225,9 @@ class WandbOffline:
             dir=str(folder),
             project="bertbench",
             group=run.system,
-            name=run.name,
+            name=tracked_name(run),
             id=identity,
-            config=run.parameters(),
+            config=tracked_parameters(run),
             settings=wandb.Settings(
                 silent=True, console="off", disable_git=True, save_code=False, x_disable_stats=True, x_disable_meta=True
             ),
@@ -163,7 +252,7 @@ class WandbOffline:
 class _Kind:
     """A kind of tracker; an extra of bertbench with its name installs it."""
 
-    begin: Callable[[TrackedRun, Path], Tracker]
+    begin: Callable[[RunSummary, Path], Tracker]
     """Begins the record of a run in a folder, and removes an earlier record of its log or marks it as deleted."""
     packages: tuple[str, ...]
     """The packages that the extra installs."""
@@ -188,7 +277,7 @@ def check_installed(name: str) -> None:
         )
 
 
-def open_tracker(name: str, run: TrackedRun, folder: Path) -> Tracker:
+def open_tracker(name: str, run: RunSummary, folder: Path) -> Tracker:
     """Begin the record of a run in an installed tracker. Raises the tracker's own errors."""
     return _KINDS[name].begin(run, folder)
 

@@ -1,20 +1,24 @@
-"""Get the judge's verdicts on logs. No other file of bertbench's reports calls the judge."""
+"""Read runs and get the judge's verdicts on their logs. No other file of bertbench's reports calls the judge."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from bertbench.runs.summary import MISSED, NO_LOG, RunSummary, is_empty, summary_of
 from compliance import asked_together, judge_log
 from compliance.read.find import LOG_PATTERN
+from compliance.read.log import read_events
 from compliance.read.record import printable
-from compliance.read.run import RunFacts
+from compliance.read.source import CannotJudge
 
 if TYPE_CHECKING:
     from compliance.ask.question import Question
     from compliance.judge import Judgement
     from compliance.rules.rule import Breach
+
+_TARGET_RULE = "target"  # the judge's, for the accuracy of closed runs
 
 
 @dataclass(frozen=True)
@@ -31,13 +35,12 @@ class JudgeFinding:
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """The judge's verdict on one log."""
+class JudgedRun:
+    """A run with the judge's verdict on its log."""
 
+    run: RunSummary
     verdict: Literal["pass", "fail", "cannot-judge"] | None
-    """None for a log that isn't a result: its run hasn't ended, or was a smoke test or a profile."""
-    facts: RunFacts | None
-    """Facts that the judge read from the log; None if the file isn't a log."""
+    """None for a log that isn't a result: its run hasn't ended, can be resumed, or was a smoke test or a profile."""
     ruleset: str
     """The ruleset by which the log was judged."""
     findings: tuple[JudgeFinding, ...] = ()
@@ -45,46 +48,113 @@ class Verdict:
     @property
     def is_log(self) -> bool:
         """Return whether the file is a log at all."""
-        return self.facts is not None
+        return self.run.status != NO_LOG
+
+    @property
+    def why_no_log(self) -> str:
+        """Return why a file without MLPerf lines isn't a log, or isn't one yet."""
+        if self.findings:
+            return self.findings[0].found
+        try:
+            read_events(self.run.log)
+        except CannotJudge as problem:
+            return str(problem)
+        return ""
+
+    @property
+    def reached(self) -> bool:
+        """Return whether the run reached its target and counts: both its log and the judge must say so."""
+        return self.verdict == "pass" and self._ended_at_target
+
+    @property
+    def reached_not_passed(self) -> bool:
+        """Return whether the run reached its target, but the judge doesn't pass its log for another reason."""
+        not_passed = self.verdict in ("fail", "cannot-judge")
+        return not_passed and self._ended_at_target and bool(self.run.evaluations)
+
+    @property
+    def _ended_at_target(self) -> bool:
+        return self.run.status == "success" and self.run.not_a_result is None
 
     @property
     def decisive(self) -> list[JudgeFinding]:
         """Return the findings that decide the verdict."""
         return [finding for finding in self.findings if finding.severity == "error"]
 
+    def fields(self) -> dict[str, Any]:
+        """Return what `bertbench report --json` and the tables of runs show."""
+        run = self.run
+        commit = run.origin.get("commit")
+        return {
+            "log": str(run.log),
+            "system": run.system,
+            "is_log": self.is_log,
+            "status": run.status,
+            "verdict": self.verdict,
+            "reached": self.reached,
+            "reached_not_passed": self.reached_not_passed,
+            "not_a_result": run.not_a_result,
+            "seed": run.seed,
+            "commit": commit if isinstance(commit, str) else None,
+            "started": run.started,
+            "time_to_train_s": run.time_to_train_s,
+            "samples": run.samples,
+            "samples_from": run.samples_from,
+            "samples_per_s": run.samples_per_s,
+            "best_accuracy": run.best_accuracy,
+            "target": run.target,
+            "evaluations": len(run.evaluations),
+            "startup_s": run.startup_s,
+            "steps_s": run.steps_s,
+            "evaluation_s": run.evaluation_s,
+            "startup": run.startup,
+            "ledger": run.ledger,
+            "energy": run.energy,
+            "load_efficiency": run.load_efficiency,
+            "tflops_per_device": run.flops.tflops_per_device,
+            "mfu": run.flops.mfu,
+            "flops": run.flops,
+            "bubble": run.bubble,
+            "bubble_of_equal_stages": run.bubble_of_equal_stages,
+            "straggler": run.straggler,
+            "findings": self.findings,
+        }
 
-Verdicts = dict[Path, Verdict]
-"""By log."""
+
 Together = dict[Path, tuple[JudgeFinding, ...]]
 """Findings across runs, such as copies, by the folder of the runs."""
 
 
-def verdicts_on(logs: Iterable[Path], ruleset: str | None) -> tuple[Verdicts, Together]:
-    """Judge each log, and the logs of each folder together; without a ruleset, use the one that a log names."""
+def judged_runs(logs: Iterable[Path], ruleset: str | None) -> tuple[list[JudgedRun], Together]:
+    """Read and judge each log, and the logs of each folder together; by default by the ruleset that a log names."""
+    judgements = [judge_log(log, ruleset) for log in logs]
     folders: dict[Path, list[Judgement]] = defaultdict(list)
-    for log in logs:
-        folders[log.parent].append(judge_log(log, ruleset))
-    singly = {run.path: _verdict(run) for runs in folders.values() for run in runs}
+    for judgement in judgements:
+        folders[judgement.path.parent].append(judgement)
     together = {folder: tuple(_across(runs)) for folder, runs in folders.items()}
-    return singly, together
+    return [*map(_judged, judgements)], together
 
 
-def verdict_on(log: Path, ruleset: str | None) -> Verdict:
-    """Judge one log; without a ruleset, use the one that the log names."""
-    return _verdict(judge_log(log, ruleset))
+def _judged(judgement: "Judgement") -> JudgedRun:
+    run = summary_of(judgement.path, judgement.facts)
+    ruleset = judgement.official.ruleset
+    if not _is_result(judgement):
+        return JudgedRun(run, None, ruleset)
+    findings = [*map(_of_breach, judgement.breaches), *map(_of_question, judgement.questions)]
+    judged = JudgedRun(run, judgement.verdict, ruleset, tuple(findings))
+    if run.facts.status == "success" and run.facts.division == "closed" and judged.verdict != "cannot-judge":
+        missed = any(finding.rule == _TARGET_RULE for finding in judged.decisive)  # the judge knows each round's target
+        judged = replace(judged, run=replace(run, status=MISSED if missed else "success"))
+    return judged
 
 
-def _verdict(run: "Judgement") -> Verdict:
-    if not _is_result(run):
-        return Verdict(None, run.facts, run.official.ruleset)
-    breaches = [_of_breach(breach) for breach in run.breaches]
-    questions = [_of_question(question) for question in run.questions]
-    return Verdict(run.verdict, run.facts, run.official.ruleset, (*breaches, *questions))
-
-
-def _is_result(run: "Judgement") -> bool:
+def _is_result(judgement: "Judgement") -> bool:
     """Return whether the judge's findings are meaningful: an unfinished log breaks a rule for each missing event."""
-    return run.facts is None or (run.facts.first("run_stop") is not None and run.facts.not_a_result is None)
+    facts = judgement.facts
+    if facts is None:
+        return not is_empty(judgement.path)
+    stop = facts.first("run_stop")
+    return stop is not None and not stop.metadata.get("interrupted") and facts.not_a_result is None
 
 
 def _across(runs: "Sequence[Judgement]") -> Iterator[JudgeFinding]:
@@ -123,6 +193,6 @@ def reached_text(counted: int, not_passed: int, runs: int) -> str:
     return f"{text}, but {not_passed} in {logs} that the judge doesn't pass, so {counted} count"
 
 
-def no_log_text(log: str, finding: JudgeFinding) -> str:
-    """Return why a file isn't a log, in a line; the judge's finding begins with the file's path."""
-    return printable(f"{log}: not a log: {finding.found.removeprefix(f'{log}: ')}")
+def no_log_text(judged: JudgedRun) -> str:
+    """Return why a file isn't a log, in a line; the reason begins with the file's path."""
+    return printable(f"{judged.run.log}: not a log: {judged.why_no_log.removeprefix(f'{judged.run.log}: ')}")

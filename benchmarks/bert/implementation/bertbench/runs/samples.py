@@ -4,14 +4,13 @@ MLPerf's rules require samples in epoch_num since round 2.1. Many logs of earlie
 count steps. Some of these log the samples under another key.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
 from bertbench.common.evaluation import mlperf_evaluation_interval
-from bertbench.runs.json_files import Points
-from compliance.read.run import LoggedEvaluation, RunFacts, number
+from compliance.read.run import RunFacts, number
 
 EPOCH_NUM = "epoch_num"
 _SAMPLES_FIELDS = ("samples_count", "train_samples_since_beginning")
@@ -20,47 +19,30 @@ _LATE = 0.6  # accuracy; if the first evaluation is above it, the run didn't eva
 _SHORTEST_INTERVAL = 0.5  # as a multiple of MLPerf's interval between evaluations
 _LONGEST_INTERVAL = 3.0  # as such a multiple; the interval was longer in round 0.7
 _TOO_CLOSE = 0.25  # as such a multiple; if counts are closer to each other than this, they count steps
-Counts = list[LoggedEvaluation]
+Counts = list[float | None]
+"""The training samples at each evaluation."""
 
 
 @dataclass(frozen=True)
 class SampleCounts:
-    """The evaluations with their training samples, in the log's order; none if the log doesn't contain them."""
+    """The training samples at each evaluation of a log."""
 
-    evaluations: Counts
+    samples: Counts
     source: str | None
-    """The way in which samples were counted; EPOCH_NUM if the log follows MLPerf's rules."""
+    """The way in which samples were counted; EPOCH_NUM if the log follows MLPerf's rules; None if it states none."""
 
     @property
     def total(self) -> float | None:
         """Return the samples at the last evaluation; for a successful run, these are its samples to converge."""
-        return self.evaluations[-1].samples if self.evaluations else None
+        return next((count for count in reversed(self.samples) if count is not None), None)
 
 
 def sample_counts(facts: RunFacts) -> SampleCounts:
-    """Return a log's evaluations with their training samples."""
+    """Return the training samples at each of a log's evaluations, in the log's order."""
     for source, count in _SOURCES.items():
-        if evaluations := count(facts):
-            return SampleCounts(evaluations, source)
-    return SampleCounts([], None)
-
-
-def samples_to_end(facts: RunFacts) -> float | None:
-    """Return the training samples at a run's last evaluation."""
-    return sample_counts(facts).total
-
-
-def samples_per_s(facts: RunFacts) -> float | None:
-    """Return the training samples per second of the whole timed run."""
-    samples = samples_to_end(facts)
-    seconds = facts.time_to_train_s
-    return samples / seconds if samples and seconds else None
-
-
-def accuracy_curve(facts: RunFacts) -> Points:
-    """Return (training samples, accuracy) for each evaluation whose samples are known."""
-    evaluations = sample_counts(facts).evaluations
-    return [(evaluation.samples, evaluation.accuracy) for evaluation in evaluations if evaluation.samples is not None]
+        if samples := count(facts):
+            return SampleCounts(samples, source)
+    return SampleCounts([None] * len(facts.evaluations), None)
 
 
 def _by_epoch_num(facts: RunFacts) -> Counts:
@@ -73,7 +55,7 @@ def _by_epoch_num(facts: RunFacts) -> Counts:
         return []  # the same number at every evaluation
     if _counts_steps(facts, counts):
         return []
-    return [evaluation for evaluation in facts.evaluations if evaluation.samples is not None]
+    return [evaluation.samples for evaluation in facts.evaluations]
 
 
 def _counts_steps(facts: RunFacts, counts: list[float]) -> bool:
@@ -97,7 +79,7 @@ def _by_metadata(facts: RunFacts) -> Counts:
     for field in _SAMPLES_FIELDS:
         samples = [number(metadata[evaluation.line].get(field)) for evaluation in facts.evaluations]
         if None not in samples:
-            return _with_samples(facts, samples)
+            return samples
     return []
 
 
@@ -116,7 +98,7 @@ def _by_steps(facts: RunFacts) -> Counts:
     if not _SHORTEST_INTERVAL * interval <= gap <= _LONGEST_INTERVAL * interval:
         return []
     logged_steps = [evaluation.samples or 0.0 for evaluation in facts.evaluations]
-    return _with_samples(facts, [count * batch for count in logged_steps])
+    return [count * batch for count in logged_steps]
 
 
 def _by_train_samples(facts: RunFacts) -> Counts:
@@ -142,7 +124,7 @@ def _by_blocks(facts: RunFacts) -> Counts:
         return []  # each block counts 1, so the blocks count evaluations or epochs
     if steps[-1] > training_steps:
         return []
-    return _with_samples(facts, [count * batch for count in steps])
+    return [count * batch for count in steps]
 
 
 def _by_evaluations(facts: RunFacts) -> Counts:
@@ -188,14 +170,8 @@ def _interval(facts: RunFacts) -> float:
 
 
 def _evenly_apart(facts: RunFacts, interval: float) -> Counts:
-    """Return the evaluations with an equal number of samples between them."""
-    return _with_samples(facts, [interval * count for count in range(1, len(facts.evaluations) + 1)])
-
-
-def _with_samples(facts: RunFacts, samples: Sequence[float | None]) -> Counts:
-    """Return the evaluations with these samples instead of their epoch_num."""
-    pairs = zip(facts.evaluations, samples, strict=True)
-    return [evaluation._replace(samples=count) for evaluation, count in pairs]
+    """Return counts with an equal number of samples between them."""
+    return [interval * count for count in range(1, len(facts.evaluations) + 1)]
 
 
 def _distinct_counts(facts: RunFacts) -> list[float]:

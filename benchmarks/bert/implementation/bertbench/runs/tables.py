@@ -11,10 +11,11 @@ from typing import Any
 from bertbench.common.evaluation import accuracy_text
 from bertbench.common.markup import aligned, cell
 from bertbench.runs.flop_rates import mean_flop_rates
-from bertbench.runs.run_groups import GroupSummary, RunSummary
-from bertbench.runs.run_settings import group_title
-from bertbench.runs.sample_counts import EPOCH_NUM
-from bertbench.runs.verdicts import finding_text, no_log_text, reached_text
+from bertbench.runs.groups import Group
+from bertbench.runs.samples import EPOCH_NUM
+from bertbench.runs.settings import group_title
+from bertbench.runs.summary import RunSummary
+from bertbench.runs.verdicts import JudgedRun, finding_text, no_log_text, reached_text
 
 _MOST_FINDINGS = 20  # lines in a terminal; `bertbench judge` lists all
 
@@ -72,66 +73,63 @@ def cells(values: Mapping[str, Any], columns: Sequence[str]) -> list[str]:
     return texts
 
 
-def run_table(group: GroupSummary) -> Table:
+def run_table(group: Group) -> Table:
     """Return a table with a row for each run."""
     header = ["run", "verdict", *(COLUMNS[key].heading for key in _REPORTED)]
     left_out = _left_out(group)
     rows = []
-    for run in group.runs:
-        verdict = outcome_text(run) + left_out.get(run.log, "")
-        rows.append([cell(run.name), verdict, *cells(vars(run), _REPORTED)])
+    for judged in group.runs:
+        verdict = outcome_text(judged) + left_out.get(judged.run.log, "")
+        rows.append([cell(judged.run.log.stem), verdict, *cells(judged.fields(), _REPORTED)])
     return Table(header, rows)
 
 
-def outcome_text(run: RunSummary) -> str:
+def outcome_text(judged: JudgedRun) -> str:
     """Return the judge's verdict on a run that ended with success, or else how the run ended."""
-    if not run.is_log:
-        return "no log"
-    if run.not_a_result:
+    if judged.run.not_a_result:
         return "no result"
-    if run.reached or run.verdict == "cannot-judge":
-        return str(run.verdict).replace("-", " ")
-    if run.status == "success":
-        return "fail" if run.verdict == "fail" else "missed the target"
-    return cell(str(run.status or "unfinished"))
+    if judged.is_log and (judged.reached or judged.verdict == "cannot-judge"):
+        return str(judged.verdict).replace("-", " ")
+    return "fail" if judged.run.status == "success" else cell(judged.run.status)
 
 
-def _left_out(group: GroupSummary) -> dict[str, str]:
+def _left_out(group: Group) -> dict[Path, str]:
     """Return remarks, by log, for runs that the score leaves out although they reached the target."""
     if group.score_s is None:
         return {}
-    left_out = [run for run in group.runs if run.reached and not run.counted]
+    left_out = [judged.run for judged in group.reaching if judged.run.log not in group.counted]
     fastest, *slowest = sorted(left_out, key=lambda run: run.time_to_train_s or math.inf)
     return {fastest.log: " (fastest)"} | {run.log: " (slowest)" for run in slowest}
 
 
-def _conclusion(group: GroupSummary) -> str:
+def _conclusion(group: Group) -> str:
     """Return a sentence that says how many runs reached the target, whether they count, and how fast they are."""
-    parts = [reached_text(group.reached, group.reached_not_passed, len(group.results))]
-    if group.reached:
+    parts = [reached_text(len(group.reaching), group.reached_not_passed, len(group.results))]
+    if group.reaching:
         parts.append(_mean_text(group))
     if group.score_s is not None:
         parts.append(f"MLPerf's score: {group.score_s:.1f} s, the mean without the fastest and the slowest run")
     return "; ".join(parts)
 
 
-def _mean_text(group: GroupSummary) -> str:
+def _mean_text(group: Group) -> str:
     time_s = group.mean_time_to_train_s
     samples = group.mean_samples_to_converge
     values = "an unknown time" if time_s is None else f"{time_s:.1f} s"
     if samples is not None:
         values += f", {samples:,.0f} samples"
-    if group.reached == 1:
+    reached = len(group.reaching)
+    if reached == 1:
         return f"time to train {values}"
-    everyone = "all " if group.reached == len(group.results) else ""
-    return f"mean of {everyone}{group.reached}: {values}"
+    everyone = "all " if reached == len(group.results) else ""
+    return f"mean of {everyone}{reached}: {values}"
 
 
-def remarks(group: GroupSummary) -> Iterator[str]:
+def remarks(group: Group) -> Iterator[str]:
     """Yield sentences about the convergence, speed and load balance of a group, if they are known."""
     yield _conclusion(group)
     yield from _sample_sources(group)
-    results = group.results
+    results = [judged.run for judged in group.results]
     timed = [run for run in results if run.time_to_train_s and run.samples_per_s and run.steps_s is not None]
     if timed:
         yield _speed(timed)
@@ -139,7 +137,7 @@ def remarks(group: GroupSummary) -> Iterator[str]:
     for run in results:
         if run.bubble is not None and run.bubble_of_equal_stages is not None:
             yield (
-                f"pipeline: {cell(run.name)}: bubble {run.bubble:.1%} of its time; it would be "
+                f"pipeline: {cell(run.log.stem)}: bubble {run.bubble:.1%} of its time; it would be "
                 f"{run.bubble_of_equal_stages:.1%} if stages were equal and messages took no time"
             )
     efficiencies = [run.load_efficiency for run in results if run.load_efficiency is not None]
@@ -147,7 +145,7 @@ def remarks(group: GroupSummary) -> Iterator[str]:
         yield f"balance: load efficiency {mean(efficiencies):.1%} (mean load / largest load)"
     for run in results:
         if run.straggler:
-            yield f"straggler: {cell(run.name)}: {run.straggler.text()}"
+            yield f"straggler: {cell(run.log.stem)}: {run.straggler.text()}"
 
 
 def _speed(runs: Sequence[RunSummary]) -> str:
@@ -164,50 +162,49 @@ def _speed(runs: Sequence[RunSummary]) -> str:
 
 def _flop_rates(runs: Sequence[RunSummary]) -> Iterator[str]:
     """Yield the FLOP/s of the runs: one line for all if they have the same peak, otherwise one line for each."""
-    rated = [run for run in runs if run.tflops_per_device is not None]
+    rated = [run for run in runs if run.flops.tflops_per_device is not None]
     peaks = {(run.flops.peak_tflops, run.flops.peak_source, run.flops.number_format) for run in rated}
     if len(rated) > 1 and len(peaks) == 1:
         yield mean_flop_rates([run.flops for run in rated]).text()
         return
     for run in rated:
         text = run.flops.text()
-        yield text if len(rated) == 1 else f"{cell(run.name)}: {text}"
+        yield text if len(rated) == 1 else f"{cell(run.log.stem)}: {text}"
 
 
-def _sample_sources(group: GroupSummary) -> Iterator[str]:
+def _sample_sources(group: Group) -> Iterator[str]:
     """Yield how samples were counted in logs whose epoch_num, which MLPerf's rules require, doesn't count them."""
     names = defaultdict[str | None, list[str]](list)
-    for run in group.runs:
+    for run in (judged.run for judged in group.runs):
         if run.evaluations and run.samples_from != EPOCH_NUM:
-            names[run.samples_from].append(cell(run.name))
+            names[run.samples_from].append(cell(run.log.stem))
     for source, runs in names.items():
         taken = "nothing else in the log states them" if source is None else f"they are taken from {source}"
         yield f"samples: epoch_num doesn't count samples in {', '.join(runs)}; {taken}"
 
 
-def _judged_lines(group: GroupSummary) -> list[str]:
+def _judged_lines(group: Group) -> list[str]:
     """Return the judge's findings: decisive ones in single logs, all across runs, and a last line that counts them."""
     lines = []
-    for run in group.runs:
-        decisive = [finding for finding in run.findings if finding.severity == "error"]
-        if run.is_log:
-            lines += [finding_text(Path(run.log).name, finding) for finding in decisive]
-    lines += [no_log_text(run.log, run.findings[0]) for run in group.runs if not run.is_log]
+    for judged in group.runs:
+        if judged.is_log:
+            lines += [finding_text(judged.run.log.name, finding) for finding in judged.decisive]
+    lines += [no_log_text(judged) for judged in group.runs if not judged.is_log]
     if len(lines) > _MOST_FINDINGS:
         lines = [*lines[:_MOST_FINDINGS], f"and {len(lines) - _MOST_FINDINGS:,} more in single logs"]
     lines += [finding_text("across runs", finding) for finding in group.findings]
     return [*lines, verdict_line(group)]
 
 
-def verdict_line(group: GroupSummary) -> str:
+def verdict_line(group: Group) -> str:
     """Return how many logs pass, and the number of findings in single logs and across them."""
     runs = len(group.runs)
-    judged = sum(run.verdict is not None for run in group.runs)
-    line = f"{group.passed} of {judged} logs pass under ruleset {' or '.join(group.rulesets)}"
-    if judged < runs:
-        line += f", {runs - judged} not judged (unfinished, or not a result)"
+    with_verdict = sum(judged.verdict is not None for judged in group.runs)
+    line = f"{group.passed} of {with_verdict} logs pass under ruleset {' or '.join(group.rulesets)}"
+    if with_verdict < runs:
+        line += f", {runs - with_verdict} not judged (unfinished, or not a result)"
     across = len(group.findings)
-    findings = across + sum(len(run.findings) for run in group.runs)
+    findings = across + sum(len(judged.findings) for judged in group.runs)
     if not findings:
         return f"{line}; no findings"
     count = "1 finding" if findings == 1 else f"{findings:,} findings"
@@ -218,7 +215,7 @@ def verdict_line(group: GroupSummary) -> str:
     return f"{line}; {count}: `bertbench judge` lists them"
 
 
-def report_text(group: GroupSummary, detailed: bool) -> str:
+def report_text(group: Group, detailed: bool) -> str:
     """Return the output of `report` for a group; `detailed` adds a table for each detail."""
     table = run_table(group)
     lines = [group_title(group.system, group.settings), *aligned(table.header, table.rows), *remarks(group)]
@@ -232,14 +229,15 @@ Amounts = dict[str, float]
 """Amounts, by what they were spent on."""
 
 
-def detail_tables(group: GroupSummary) -> list[Table]:
+def detail_tables(group: Group) -> list[Table]:
     """Return tables of what a group's runs spent, if any run recorded it: start-up, wall-clock time, energy."""
-    startups = [run.startup for run in group.runs if run.startup]
-    wall_clock = {cell(run.name): run.ledger for run in group.runs if run.ledger}
+    runs = [judged.run for judged in group.runs]
+    startups = [run.startup for run in runs if run.startup]
+    wall_clock = {cell(run.log.stem): run.ledger for run in runs if run.ledger}
     energy = {}
-    for run in group.runs:
+    for run in runs:
         if run.energy:
-            energy[cell(run.name)] = {"joules": run.energy["joules"], **run.energy["counters"]}
+            energy[cell(run.log.stem)] = {"joules": run.energy["joules"], **run.energy["counters"]}
     tables = [
         _startup_table(startups),
         _table_by_run("wall clock: seconds from submission to the end, including restarts and requeues", wall_clock),
