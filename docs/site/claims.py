@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any
 
 from bertbench.common.intervals import holm, p_value
-from bertbench.runs.summary import read_summary
+from bertbench.runs.run_summary import read_summary
 from docs.site.tables import RESULTS, link, read, table
 
 _STUDIES = ("clip", "buckets", "compression")

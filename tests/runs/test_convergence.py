@@ -8,7 +8,7 @@ from statistics import mean
 
 from mlperf_logging.rcp_checker import rcp_checker
 
-from bertbench.runs.summary import read_summary
+from bertbench.runs.run_summary import read_summary
 from tests.docs.listing import REPOSITORY
 
 RECORDED = REPOSITORY / "results" / "cpu_demo" / "bert"

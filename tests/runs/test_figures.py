@@ -1,16 +1,20 @@
 """The figures of a report: which points are drawn, and that nothing in them comes from a log."""
 
+import json
 import math
 import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bertbench.runs.figures import COLOURS, curves, drawable_points, look, pipeline_step
 from bertbench.runs.page import figure, html_table, legend, page, paragraph, section
-from bertbench.runs.pipeline_step import PassBar, first_step
+from bertbench.runs.trace_format import PIPELINE
+from bertbench.runs.trace_reader import PassBar, read_trace
 
 
 def drawn(svg: str, colour: str) -> int:
@@ -52,21 +56,28 @@ def test_a_colour_stands_out_from_white(colour: str) -> None:
     assert 1.05 / (luminance(colour) + 0.05) >= 3
 
 
-def test_the_first_step_of_a_pipeline_has_a_bar_for_each_pass() -> None:
-    rows = [
-        [0, "forward", 3, 0, 0, 5.0, 7.0],
-        [1, "backward", 3, 1, 0, 7.0, 9.5],
-        [0, "send forward", 3, 0, 0, 7.0, 9.0],
-        [0, "forward", 4, 0, 0, 20.0, 21.0],
-        [0, "forward", 3, 0, 0, "x", 7.0],
-        [0, "forward"],
-        7,
+def pass_of(track: int, kind: str, step: int, stage: int, began_ms: Any, length_ms: float) -> dict[str, Any]:
+    """The event of a pass of the first microbatch."""
+    details = {"kind": kind, "step": step, "stage": stage, "microbatch": 0}
+    times = {"ts": 1e3 * began_ms, "dur": 1e3 * length_ms}
+    return {"ph": "X", "name": kind, "pid": PIPELINE, "tid": track, **times, "args": details}
+
+
+def test_the_first_step_of_a_pipeline_has_a_bar_for_each_pass(tmp_path: Path) -> None:
+    events = [
+        pass_of(0, "forward", 3, 0, 5.0, 2.0),
+        pass_of(2, "backward", 3, 1, 7.0, 2.5),
+        pass_of(1, "send forward", 3, 0, 7.0, 2.0),
+        pass_of(0, "forward", 4, 0, 20.0, 1.0),
+        pass_of(0, "forward", 3, 0, 5.0, 2.0) | {"ts": "x"},
+        {"pid": PIPELINE, "args": 7},
     ]
-    bars = first_step({"spans": rows})
+    (tmp_path / "result_0").mkdir()
+    (tmp_path / "result_0" / "trace.json").write_text("".join(f"{json.dumps(event)},\n" for event in [*events, 7]))
+    bars = read_trace(tmp_path / "result_0.txt").first_step()
     assert bars == [PassBar(0, "forward", 3, 0, 0, 5.0, 7.0), PassBar(1, "backward", 3, 1, 0, 7.0, 9.5)]
     assert "<svg" in pipeline_step(bars)
-    for content in ({}, {"spans": 7}, {"spans": []}):
-        assert first_step(content) == []
+    assert read_trace(tmp_path / "result_1.txt").first_step() == []
 
 
 def test_text_from_a_log_is_never_markup() -> None:

@@ -14,9 +14,9 @@ from bertbench.machine.gpu_peaks import DENSE_TFLOPS, gpu_kind
 from bertbench.machine.peak_rate import PeakRate, gpu_peak, peak_rate
 from bertbench.model.shape import BatchCounts
 from bertbench.runs.files import ResultFiles
-from bertbench.runs.flop_rate import FlopRate
+from bertbench.runs.metrics import FlopRate
 from bertbench.runs.run_progress import RunProgress
-from bertbench.runs.summary import read_summary
+from bertbench.runs.run_summary import read_summary
 from bertbench.runs.trackers import final_numbers, tracked_steps
 from bertbench.training.train import train
 from tests.compliance.packages import run_log

@@ -1,4 +1,4 @@
-"""The ledger of a run's wall clock, from timelines written by hand."""
+"""The ledger of a run's wall clock, from traces written by hand."""
 
 import json
 from pathlib import Path
@@ -7,23 +7,26 @@ from typing import Any
 import pytest
 
 from bertbench.runs.ledger import ledger
+from bertbench.runs.trace_format import RUN
+from bertbench.runs.trace_reader import read_trace
 
 
 def spent(folder: Path, *records: dict[str, Any] | str) -> dict[str, float]:
     """The buckets that aren't empty."""
     (folder / "result_0").mkdir(exist_ok=True)
-    lines = [record if isinstance(record, str) else json.dumps(record) for record in records]
-    (folder / "result_0" / "timeline.jsonl").write_text("".join(f"{line}\n" for line in lines))
-    found = ledger(folder / "result_0.txt")
+    lines = ["[", *(record if isinstance(record, str) else f"{json.dumps(record)}," for record in records)]
+    (folder / "result_0" / "trace.json").write_text("".join(f"{line}\n" for line in lines))
+    found = ledger(read_trace(folder / "result_0.txt").activities)
     return {bucket: pytest.approx(seconds) for bucket, seconds in found.items() if seconds}
 
 
 def at(time: float, doing: str, **more: Any) -> dict[str, Any]:
-    return {"time": time, "doing": doing, **more}
+    return {"ph": "B", "name": doing, "pid": RUN, "tid": 0, "ts": 1e6 * time, "args": more}
 
 
 def resumed(time: float, step: int, sign: float | None) -> dict[str, Any]:
-    return {"time": time, "resumed": step, "sign": sign}
+    of_run = {"pid": RUN, "tid": 0, "ts": 1e6 * time}
+    return {"ph": "i", "name": "resumed", **of_run, "args": {"step": step, "sign": sign}}
 
 
 START = [at(100, "start-up"), at(103, "compile"), at(105, "start-up"), at(106, "training")]
@@ -94,6 +97,9 @@ def test_a_lost_node_wrote_no_end_so_time_after_its_last_sign_is_the_queue(
 def test_a_clock_that_is_behind_subtracts_no_time_and_lines_without_records_are_ignored(tmp_path: Path) -> None:
     behind = [at(100, "training"), at(110, "evaluation"), at(108, "training"), at(120, "idle")]
     assert spent(tmp_path, *behind) == {"training": 20}
-    hostile = ('{"time": 1', "[]", '{"time": "now", "doing": "training"}', '{"time": 105, "doing": "lost work"}')
+    hostile = (
+        '{"ph": "B"', "[]", json.dumps(at(105, "training") | {"ts": "now"}), json.dumps(at(105, "lost work")),
+        json.dumps(at(105, "idle") | {"pid": 7}), json.dumps(at(105, "idle") | {"ph": "E"}),
+    )  # fmt: skip
     assert spent(tmp_path, at(100, "training"), *hostile, at(110, "idle")) == {"training": 10}
-    assert ledger(tmp_path / "result_1.txt") is None  # it has no timeline
+    assert ledger(read_trace(tmp_path / "result_1.txt").activities) is None  # it has no trace

@@ -12,7 +12,7 @@ from selenium import webdriver
 
 from bertbench.cli.main import main
 from bertbench.common.published_results import published_results
-from bertbench.runs import verdicts
+from bertbench.runs import judged_runs
 from bertbench.runs.groups import judged_groups
 from bertbench.runs.report_page import published_table
 from bertbench.runs.tables import report_text
@@ -67,7 +67,7 @@ def test_a_finding_shows_the_line_of_the_log_as_text(tmp_path: Path, monkeypatch
     def judged(path: Path, ruleset: str | None) -> Judgement:
         return replace(judge_log(path, ruleset), breaches=(READABLE.breach(evil, "nothing", 2),))
 
-    monkeypatch.setattr(verdicts, "judge_log", judged)
+    monkeypatch.setattr(judged_runs, "judge_log", judged)
     found = page_of(tmp_path)
     assert "<img src=x" not in found
     assert "result_0.txt:2: :::MLLOG &lt;img src=x" in found
@@ -123,7 +123,7 @@ def test_files_next_to_a_log_are_opened_safely(tmp_path: Path, kind: str) -> Non
     folder = tmp_path / "result_0"
     folder.mkdir()
     folder.with_suffix(".txt").write_text(run_log())
-    for name in ("metrics.jsonl", "profile.json", "system.json", "config.json", "run.json", "timeline.jsonl"):
+    for name in ("metrics.jsonl", "system.json", "config.json", "run.json", "trace.json"):
         path = folder / name
         if kind == "FIFO":
             os.mkfifo(path)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bertbench.cli.main import main
-from bertbench.runs.summary import read_summary
+from bertbench.runs.run_summary import read_summary
 from bertbench.runs.trackers import final_numbers, tracked_steps
 from tests.conftest import Printed
 from tests.runs.written import START_S, row, write_run

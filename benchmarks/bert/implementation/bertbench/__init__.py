@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from bertbench.api.systems import load_system
     from bertbench.common.errors import BertbenchError
     from bertbench.config.system import System
-    from bertbench.runs.summary import MeasuredAccuracy, RunSummary
+    from bertbench.runs.run_summary import MeasuredAccuracy, RunSummary
 
 __version__ = "0.2.0"
 __all__ = [
@@ -43,9 +43,9 @@ __all__ = [
 ]
 _HOMES = {
     "BertbenchError": "common.errors",
-    "MeasuredAccuracy": "runs.summary",
+    "MeasuredAccuracy": "runs.run_summary",
     "RankPlan": "api.planning",
-    "RunSummary": "runs.summary",
+    "RunSummary": "runs.run_summary",
     "StepAssignment": "api.planning",
     "System": "config.system",
     "judge_folder": "api.judging",

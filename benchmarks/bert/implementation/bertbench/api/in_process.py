@@ -37,7 +37,7 @@ from bertbench.loading.inputs import open_data, recipe_differences
 from bertbench.machine.describe import hardware_differences
 from bertbench.runs.files import ResultFiles
 from bertbench.runs.run_progress import RunProgress
-from bertbench.runs.summary import RunSummary
+from bertbench.runs.run_summary import RunSummary
 from bertbench.training.build import TrainOptions
 from bertbench.training.opened import open_run_files
 from bertbench.training.train import train

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from bertbench.common.errors import DataError
 from bertbench.common.user_errors import user_errors
-from bertbench.runs.summary import RunSummary, read_summary
+from bertbench.runs.run_summary import RunSummary, read_summary
 from compliance.read.find import find_logs
 
 

@@ -186,8 +186,8 @@ def continue_run(resumption: Resumption, system: System) -> None:
     """
     sign = _last_sign(resumption.files.metrics) if system.launch.device == "cpu" else None
     count, cause = restore_files(resumption.files, resumption.meta)
-    with resumption.files.open_timeline() as timeline:
-        timeline.resumed(resumption.meta.step, sign)
+    with resumption.files.open_trace() as trace:
+        trace.resumed(resumption.meta.step, sign)
     with MlperfLog(resumption.log) as log:
         log.point(
             RESUMED,

@@ -12,7 +12,7 @@ from bertbench.common.paths import runs_folder, shown_path
 from compliance.read.record import printable
 
 if TYPE_CHECKING:
-    from bertbench.runs.summary import RunSummary
+    from bertbench.runs.run_summary import RunSummary
 
 _LONGEST_REASON = 300
 
@@ -81,8 +81,8 @@ def _follow(arguments: argparse.Namespace, folders: list[Path]) -> None:
 
 def _list_runs(arguments: argparse.Namespace, folders: list[Path]) -> int:
     """Print a row for each run, smoke tests and profiles included."""
+    from bertbench.runs.judged_runs import judged_runs
     from bertbench.runs.listing import arranged, list_text, listed, run_logs
-    from bertbench.runs.verdicts import judged_runs
     from compliance.read.source import CannotJudge
 
     logs = [log for folder in folders for log in run_logs(folder)]
@@ -131,7 +131,7 @@ def add_track_arguments(parser: argparse.ArgumentParser) -> None:
 def track(arguments: argparse.Namespace) -> int:
     """Copy runs to a tracker from their files, and replace earlier copies of them."""
     from bertbench.runs.listing import run_logs
-    from bertbench.runs.summary import read_summary
+    from bertbench.runs.run_summary import read_summary
     from bertbench.runs.trackers import check_installed, tracked_name
 
     logs = [log for path in arguments.runs for log in run_logs(path)]

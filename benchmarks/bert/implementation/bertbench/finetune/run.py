@@ -25,7 +25,7 @@ from bertbench.finetune.span_task import SpanTask
 from bertbench.finetune.squad_inputs import Inputs
 from bertbench.loading.loader import LoadedPart
 from bertbench.machine.peak_rate import PeakRate, peak_rate
-from bertbench.runs.flop_rate import FlopRate
+from bertbench.runs.metrics import FlopRate
 from bertbench.runs.mlperf_log import MlperfLog
 from bertbench.runs.opening import open_run
 from bertbench.training.whole_trainer import WholeTrainer

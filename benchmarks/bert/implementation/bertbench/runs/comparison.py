@@ -13,9 +13,9 @@ from pathlib import Path
 from bertbench.common.intervals import of_mean, of_ratio
 from bertbench.common.markup import aligned, cell
 from bertbench.runs.groups import mlperf_score
-from bertbench.runs.settings import Settings, differing_keys, stated_settings, value_text
-from bertbench.runs.summary import RunSummary
-from bertbench.runs.verdicts import JudgedRun, finding_text, judged_runs, reached_text
+from bertbench.runs.judged_runs import JudgedRun, finding_text, judged_runs, reached_text
+from bertbench.runs.run_settings import Settings, differing_keys, stated_settings, value_text
+from bertbench.runs.run_summary import RunSummary
 from compliance.read.find import find_logs
 from compliance.read.source import CannotJudge
 

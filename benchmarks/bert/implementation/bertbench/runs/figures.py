@@ -18,7 +18,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from bertbench.runs.json_files import Points
-from bertbench.runs.pipeline_step import PassBar
+from bertbench.runs.trace_reader import PassBar
 
 COLOURS = (
     "#1b6ca8", "#d9480f", "#2b8a3e", "#9c36b5", "#a07800", "#0b7285", "#c2255c", "#5f6770", "#7a4a21", "#4338ca",

@@ -13,8 +13,8 @@ from bertbench.config import System
 from bertbench.config.load import RUN_CONFIG
 from bertbench.data.store.manifest import VOCAB_NAME
 from bertbench.machine.provenance import provenance, with_software
-from bertbench.runs.formats import TIMELINE
-from bertbench.runs.timeline import Timeline
+from bertbench.runs.trace import Trace
+from bertbench.runs.trace_format import TRACE_FILE
 
 
 class ResultFiles:
@@ -27,7 +27,7 @@ class ResultFiles:
         self.folder = folder = folder or log.with_suffix("")
         self.metrics = folder / "metrics.jsonl"  # one line for each step
         self.arithmetic = folder / "arithmetic.json"  # number format and library of the matrix products
-        self.timeline = folder / TIMELINE  # activities with their times, over all attempts of the run
+        self.trace = folder / TRACE_FILE  # where the time went, over all attempts of the run
         self.snapshots = folder / self.SNAPSHOTS  # one folder for each snapshot
         self.weights = folder / "weights.safetensors"  # the trained model, written when the run ends
         self.vocabulary = folder / VOCAB_NAME  # the vocabulary that the model was trained with
@@ -63,11 +63,11 @@ class ResultFiles:
         with _writing(path):
             path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
-    def open_timeline(self) -> Timeline:
-        """Open the timeline, which may be before rank 0 has made the folder. Raises RunError as `describe` does."""
+    def open_trace(self) -> Trace:
+        """Open the trace, which may be before rank 0 has made the folder. Raises RunError as `describe` does."""
         with _writing(self.folder):
             self.folder.mkdir(exist_ok=True)
-        return Timeline(self.timeline)
+        return Trace(self.trace)
 
     def reserve(self) -> None:
         """Make the log, empty, so that no other run writes it.
@@ -88,15 +88,15 @@ class ResultFiles:
     def discard(self, again: bool = False) -> None:
         """Remove the log and the folder of a run that never started.
 
-        If `again`, the run restarts under the same number, with an empty log and the timeline of its attempts so far.
+        If `again`, the run restarts under the same number, with an empty log and the trace of its attempts so far.
         """
-        timeline = self.timeline.read_bytes() if again and self.timeline.exists() else b""
+        trace = self.trace.read_bytes() if again and self.trace.exists() else b""
         shutil.rmtree(self.folder, ignore_errors=True)
         self.log.unlink(missing_ok=True)
         if again:
             self.log.touch()
             self.folder.mkdir()
-            self.timeline.write_bytes(timeline)
+            self.trace.write_bytes(trace)
 
 
 def reserve_number(runs: Path, system: str, short: str | None = None) -> ResultFiles:

@@ -12,8 +12,8 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from bertbench.runs.settings import Values, same_settings
-from bertbench.runs.verdicts import JudgedRun, JudgeFinding, judged_runs
+from bertbench.runs.judged_runs import JudgedRun, JudgeFinding, judged_runs
+from bertbench.runs.run_settings import Values, same_settings
 from compliance import runs_per_result
 from compliance.read.find import find_logs
 from compliance.read.source import CannotJudge

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bertbench.common.errors import ConfigError
 from bertbench.common.markup import cell
-from bertbench.runs.summary import RUNNING, RunSummary, is_empty, read_summary, summary_of
+from bertbench.runs.run_summary import RUNNING, RunSummary, is_empty, read_summary, summary_of
 from compliance.read.find import find_logs
 from compliance.read.run import number
 from compliance.read.source import STDIN, CannotJudge

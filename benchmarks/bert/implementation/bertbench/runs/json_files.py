@@ -53,10 +53,13 @@ def comparable(value: Any) -> Any:
 
 
 def json_lines(file: Path) -> Iterator[dict[str, Any]]:
-    """Yield the JSON object of each line in a file of at most 256 MiB; skip truncated lines."""
+    """Yield the JSON object of each line in a file of at most 256 MiB; skip truncated lines.
+
+    Lines may end with a comma, as those of an array do.
+    """
     with suppress(CannotJudge):
         for line in read_plain(file, _LARGEST_RECORD).splitlines():
-            if content := _json_object(line):
+            if content := _json_object(line.rstrip(b",")):
                 yield content
 
 

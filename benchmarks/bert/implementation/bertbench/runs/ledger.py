@@ -1,20 +1,28 @@
 """Divide a run's wall-clock time, from submission to end, across restarts and requeues, to compute goodput.
 
-The source is timeline.jsonl (runs/formats.py). Its records divide the time into stretches. Work that was discarded
-when a run resumed becomes lost work. By construction, the buckets of all stretches add up to the whole time.
+The source is what trace.json says about the run (trace_format.py): it divides the time into stretches. Work that was
+discarded when a run resumed becomes lost work. By construction, the buckets of all stretches add up to the whole time.
 """
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
 
-from bertbench.runs.formats import BUCKETS, EVALUATION, IDLE, LOST, QUEUED, SNAPSHOT, TIMELINE, TRAINING, WAITING
-from bertbench.runs.json_files import json_lines
+from bertbench.runs.trace_format import (
+    BUCKETS,
+    EVALUATION,
+    IDLE,
+    LOST,
+    QUEUED,
+    RESUMED,
+    SNAPSHOT,
+    TRAINING,
+    WAITING,
+)
+from bertbench.runs.trace_reader import Activity
 from compliance.read.run import number
 
 _RECORDED = tuple(bucket for bucket in BUCKETS if bucket not in (WAITING, LOST))
-"""The activities that a timeline names; waiting and lost work are computed from its other fields."""
+"""The activities that a trace names; waiting and lost work are computed from its other fields."""
 _WORK = (TRAINING, EVALUATION, SNAPSHOT)
 
 
@@ -44,12 +52,12 @@ class _Stretch:
     """Whether its end is unknown, because the job was queued again."""
 
 
-def ledger(log: Path) -> dict[str, float] | None:
+def ledger(activities: Sequence[Activity]) -> dict[str, float] | None:
     """Return the seconds in each bucket, by name; together they are the run's wall-clock time so far.
 
-    Return None if the run has no timeline.
+    Return None if nothing is known of a run's activities.
     """
-    stretches = _stretches(log.with_suffix("") / TIMELINE)
+    stretches = _stretches(activities)
     if not stretches:
         return None
     seconds = dict.fromkeys(BUCKETS, 0.0)
@@ -61,12 +69,12 @@ def ledger(log: Path) -> dict[str, float] | None:
     return seconds
 
 
-def wall_clock(log: Path) -> dict[str, float] | None:
+def wall_clock(activities: Sequence[Activity]) -> dict[str, float] | None:
     """Return the ledger under the names of `report --json`, with the sum of all seconds, and the goodput.
 
     The goodput is the share of training that counts.
     """
-    seconds = ledger(log)
+    seconds = ledger(activities)
     if seconds is None:
         return None
     wall_s = sum(seconds.values())
@@ -74,20 +82,23 @@ def wall_clock(log: Path) -> dict[str, float] | None:
     return {"wall_s": wall_s, **buckets, "goodput": seconds[TRAINING] / wall_s if wall_s else 0.0}
 
 
-def _stretches(path: Path) -> list[_Stretch]:
-    """Return the stretches between the valid records; work that was discarded when the run resumed is lost work."""
+def _stretches(activities: Sequence[Activity]) -> list[_Stretch]:
+    """Return the stretches between activities; work that was discarded when the run resumed is lost work."""
     stretches: list[_Stretch] = []
     begun: _Begun | None = None
-    waited_s = 0.0  # in the records so far
-    for record in _valid_records(path):
-        if "resumed" in record:
-            stretches = _with_lost_work(stretches, record["resumed"], number(record.get("sign")))
+    waited_s = 0.0  # of the activities so far
+    for activity in activities:
+        details = activity.details
+        if activity.name == RESUMED:
+            stretches = _with_lost_work(stretches, details["step"], number(details.get("sign")))
             continue
-        time_s = record["time"]
+        if activity.name not in _RECORDED:
+            continue
+        time_s = activity.time_s
         if begun:
             time_s = max(time_s, begun.time_s)  # the clock of another machine may be behind
-            total_waited_s = number(record.get("waited_s")) or 0.0
-            queue_followed = record.get("was") == QUEUED
+            total_waited_s = number(details.get("waited_s")) or 0.0
+            queue_followed = details.get("was") == QUEUED
             was_idle = begun.doing == IDLE
             stretches.append(
                 _Stretch(
@@ -100,17 +111,10 @@ def _stretches(path: Path) -> list[_Stretch]:
                 )
             )
             waited_s = total_waited_s
-        begun = _Begun(record["doing"], time_s, record.get("step"))
-        if "status" in record:
+        begun = _Begun(activity.name, time_s, details.get("step"))
+        if "status" in details:
             break
     return stretches
-
-
-def _valid_records(path: Path) -> Iterator[dict[str, Any]]:
-    for record in json_lines(path):
-        known = record.get("doing") in _RECORDED or isinstance(record.get("resumed"), int)
-        if known and number(record.get("time")) is not None:
-            yield record
 
 
 def _with_lost_work(stretches: list[_Stretch], step: int, sign: float | None) -> list[_Stretch]:
@@ -119,7 +123,7 @@ def _with_lost_work(stretches: list[_Stretch], step: int, sign: float | None) ->
     The last work counts up to `sign`, the run's last heartbeat; after that the run was idle or in a queue.
     """
     snapshots = [place for place, stretch in enumerate(stretches) if stretch.step == step]
-    if step and not snapshots:  # the run began before timelines existed
+    if step and not snapshots:  # the trace has lost its beginning
         return stretches
     kept = snapshots[-1] + 1 if snapshots else 0
     last_work = max((place for place, stretch in enumerate(stretches) if stretch.doing in _WORK), default=-1)

@@ -8,8 +8,8 @@ from typing import Any
 from bertbench.common.errors import DataError
 from bertbench.common.markup import aligned
 from bertbench.common.paths import shown_path
+from bertbench.runs.judged_runs import JudgedRun
 from bertbench.runs.tables import COLUMNS, cells
-from bertbench.runs.verdicts import JudgedRun
 from compliance.read.find import logs_below
 
 _LOG_NAME = re.compile(r"(result|smoke|profile)_\d+\.txt")

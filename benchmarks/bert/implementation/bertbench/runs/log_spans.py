@@ -7,7 +7,7 @@ bertbench logs the parts of start-up, from launch to first step, as the event `s
 import math
 from typing import Any
 
-from bertbench.runs.formats import ENERGY_KEY, STARTUP_KEY
+from bertbench.runs.trace_format import ENERGY_KEY, STARTUP_KEY
 from compliance.read.run import RunFacts, number
 
 UNTIMED = ("launcher", "imports", "meeting", "files", "caches", "data", "model", "warm-up", "rest", "waiting")

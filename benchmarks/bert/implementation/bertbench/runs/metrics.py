@@ -1,6 +1,6 @@
 """Write metrics.jsonl: for each step loss, learning rate, gradient norm, share clipped, times, FLOP/s and balance.
 
-The last line of each flush also has every rank's time by phase (`ranks_ms`), from which stragglers are found.
+Every rank's time by phase goes to the run's trace at each call of `flush`: at evaluations and snapshots.
 
 The numbers of a step stay on the device until `flush`, where one all-reduce combines the ranks' parts. On a GPU this
 happens only at evaluations, so nothing waits for the device in between. On a CPU it happens in every step, or every few
@@ -10,6 +10,7 @@ loss scaling skipped a step, its gradient norm is null.
 
 import json
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -18,16 +19,20 @@ from torch import Tensor
 
 from bertbench.common.errors import RunError
 from bertbench.common.phase_clock import PhaseClock, clocked
-from bertbench.common.phases import PHASES, RANKS_MS
+from bertbench.common.phases import PHASES
 from bertbench.common.scalars import Scalar
+from bertbench.config import System
 from bertbench.config.layout import Layout
 from bertbench.distributed.rendezvous import ranks_text
 from bertbench.distributed.world import World
 from bertbench.loading.loader import LoadedStep
-from bertbench.runs.flop_rate import FlopFields, FlopRate
+from bertbench.machine.peak_rate import PeakRate
+from bertbench.model.shape import BatchCounts, FlopTerms
 from bertbench.runs.linefile import LineFile
-from bertbench.runs.pipeline_timeline import bubble_of_phases
-from bertbench.runs.timeline import Timeline
+from bertbench.runs.trace import Trace
+
+FlopFields = dict[str, float | None]
+"""Fields of a line in metrics.jsonl."""
 
 
 class StepReport(NamedTuple):
@@ -45,6 +50,46 @@ class StepReport(NamedTuple):
     """The factor on the loss in this step; None without loss scaling."""
 
 
+@dataclass(frozen=True)
+class FlopRate:
+    """Turns a step's tokens and time into FLOP/s per device, and into a share of the device's peak.
+
+    model/shape.py defines which operations count, machine/peak_rate.py defines the peak. MFU is model FLOP utilisation.
+    HFU is hardware FLOP utilisation, which also counts operations that recomputation repeats (arXiv 2205.05198, section
+    5).
+    """
+
+    terms: FlopTerms
+    recomputes: bool
+    """Whether layers compute their forward pass twice."""
+    devices: int
+    peak_tflops: float | None
+    """The peak of one device; None if unknown."""
+
+    @classmethod
+    def of(cls, system: System, peak: PeakRate) -> "FlopRate":
+        """Return the rate of a system whose devices have this peak; each rank has a device."""
+        terms = FlopTerms.of(system.model.shape())
+        return cls(terms, system.parallel.recompute, system.world_size, peak.tflops)
+
+    def fields(self, counts: BatchCounts, step_ms: float) -> FlopFields:
+        """Return the rates of a step; `mfu` is None if the peak is unknown.
+
+        Only a run with recomputation has `hfu` and the fields that start with `hardware`.
+        """
+        model_flop = self.terms.training(counts)
+        rates = self._rates("tflops_per_device", "mfu", model_flop, step_ms)
+        if self.recomputes:
+            hardware_flop = model_flop + self.terms.recomputation(counts)
+            rates |= self._rates("hardware_tflops_per_device", "hfu", hardware_flop, step_ms)
+        return rates
+
+    def _rates(self, rate_name: str, share_name: str, flop: float, step_ms: float) -> FlopFields:
+        tflops = flop / (1e-3 * step_ms) / self.devices / 1e12 if step_ms else 0.0
+        share = None if self.peak_tflops is None else float(f"{tflops / self.peak_tflops:.6g}")
+        return {rate_name: float(f"{tflops:.6g}"), share_name: share}
+
+
 class _TakenStep(NamedTuple):
     step: int
     samples: int
@@ -60,19 +105,19 @@ class Metrics:
         self,
         path: Path | None,
         world: World,
-        timeline: Timeline | None = None,
+        trace: Trace | None = None,
         every: int = 1,
     ) -> None:
         self._world = world
         self._file = LineFile(path)
         self._every = every
-        self.timeline = timeline or Timeline(None)
+        self.trace = trace or Trace(None)
         self._steps: list[_TakenStep] = []
         self.last_loss = math.nan
         self.flop_rate: FlopRate | None = None
         """Turns a step's tokens and time into FLOP/s; None if they aren't counted."""
         self.layout: Layout | None = None
-        """The layout of a pipeline, to compute its bubble; None without a pipeline."""
+        """The layout of a pipeline, whose stages the trace names; None without a pipeline."""
         self.last_flops: FlopFields = {}
         """FLOP/s of the last step that was written."""
         self.phases = PhaseClock(world.device)
@@ -80,26 +125,41 @@ class Metrics:
         self._clocked = clocked(self.phases)
         self._before_ms = torch.zeros(len(PHASES), dtype=torch.float64)
         self._timed_steps: int | None = None
+        self._last_step = 0
+        self._device = world.device
 
     def record(self, step: int, samples: int, report: StepReport, step_ms: float, loaded: LoadedStep) -> None:
         """Record one step; raises RunError as `flush` does."""
-        self.timeline.waited_s += loaded.wait_ms / 1e3
+        self.trace.waited_s += loaded.wait_ms / 1e3
         if self._timed_steps is None:  # excludes the warm-up, and the first step, which waits for the first samples
             self.phases.discard()
             self._timed_steps = 0
         else:
             self._timed_steps += 1
+        self._last_step = step
+        self._device = report.loss.device
         without_tensors = loaded._replace(parts=[])  # otherwise they would stay on the device until the flush
         self._steps.append(_TakenStep(step, samples, report, step_ms, without_tensors))
         if self._world.device.type == "cpu" and step % self._every == 0:
-            self.flush()
+            self._write()
 
     def flush(self) -> None:
-        """Write the steps recorded since the last flush; every rank must call it after the same step.
+        """Write the steps recorded since the last flush, and their phases; every rank must call it after the same step.
 
         Raises RunError on all ranks if a loss or gradient isn't finite, and names the ranks whose loss isn't. Raises
         RunError on rank 0 if the file can't be written.
         """
+        times = self._own_times()
+        self._write(self._on_gpu_ms(times))
+        if self._timed_steps:
+            ranks_ms = self._world.sum(times.flatten().to(self._device)).view_as(times)
+            if ranks_ms.any():
+                by_phase = dict(zip(PHASES, ranks_ms.T.tolist(), strict=True))
+                self.trace.phases(self._last_step, self._timed_steps, by_phase, self.layout)
+            self._timed_steps = 0
+
+    def _write(self, on_gpu_ms: float | None = None) -> None:
+        """Write the steps recorded since the last time; raises RunError as `flush` does."""
         steps, self._steps = self._steps, []
         if not steps:
             return
@@ -107,11 +167,7 @@ class Metrics:
         on_device = torch.stack([torch.stack((report.loss, report.clipped)) for report in reports])
         on_host = torch.tensor([[step.loaded.wait_ms] for step in steps])
         table = torch.cat((on_device, on_host.to(on_device)), dim=1)
-        times = self._own_times()
-        on_gpu_ms = self._on_gpu_ms(times)
-        all_summed = self._world.sum(torch.cat((table.flatten(), times.flatten().to(table))))
-        summed = all_summed[: table.numel()].view_as(table)
-        ranks_ms = all_summed[table.numel() :].view_as(times)
+        summed = self._world.sum(table.flatten()).view_as(table)
         rates = _read([report.rate for report in reports])
         norms = _read([report.norm for report in reports])
         scales = _read([report.loss_scale for report in reports])
@@ -135,7 +191,6 @@ class Metrics:
                 "load_efficiency": round(taken.loaded.load_efficiency, 4),
                 **self.last_flops,
                 **({} if scale is None else {"loss_scale": scale}),
-                **(self._phase_fields(ranks_ms) if taken is steps[-1] and ranks_ms.any() else {}),
             }
             lines.append(json.dumps(line) + "\n")
             if not math.isfinite(loss) or (scale is None and not math.isfinite(norm)):
@@ -145,11 +200,6 @@ class Metrics:
         self._file.append("".join(lines))
         if fault:
             raise RunError(fault)
-
-    def _phase_fields(self, ranks_ms: Tensor) -> dict[str, Any]:
-        """Return the fields for the ranks' times, [ranks, phases], and for the bubble of a pipeline."""
-        bubble = None if self.layout is None else bubble_of_phases(ranks_ms, self.layout)
-        return _by_phase(ranks_ms) | ({} if bubble is None else {"bubble": round(bubble, 6)})
 
     def _own_times(self) -> Tensor:
         """Return milliseconds per step since the last flush: [ranks, phases], zero except for this rank's row.
@@ -161,7 +211,7 @@ class Metrics:
         times = torch.zeros(self._world.size, len(PHASES))
         total = torch.tensor(self.phases.total_ms(), dtype=torch.float64)
         times[self._world.rank] = (total - self._before_ms) / self._timed_steps
-        self._timed_steps, self._before_ms = 0, total
+        self._before_ms = total
         return times
 
     def _on_gpu_ms(self, times: Tensor) -> float | None:
@@ -190,14 +240,6 @@ class Metrics:
     def __exit__(self, *_: object) -> None:
         self._clocked.__exit__(None, None, None)
         self._file.close()
-
-
-def _by_phase(ranks_ms: Tensor) -> dict[str, dict[str, list[float]]]:
-    """Return, for each phase, the list of all ranks' times, rounded to 0.01 ms, given [ranks, phases]."""
-    by_phase = {}
-    for phase, ms_of_ranks in zip(PHASES, ranks_ms.T.tolist(), strict=True):
-        by_phase[phase] = [round(ms, 2) for ms in ms_of_ranks]
-    return {RANKS_MS: by_phase}
 
 
 def _read(values: list[Any]) -> list[Any]:

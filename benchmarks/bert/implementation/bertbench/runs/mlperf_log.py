@@ -22,10 +22,9 @@ from bertbench.common.paths import PACKAGE, REPOSITORY
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
 from bertbench.machine.energy import RunEnergy
-from bertbench.runs.formats import ENERGY_KEY, EVALUATION, STARTUP_KEY
 from bertbench.runs.linefile import LineFile
-from bertbench.runs.timeline import Timeline
-from bertbench.runs.wall_clock import WallClock
+from bertbench.runs.trace import Trace
+from bertbench.runs.trace_format import ENERGY_KEY, EVALUATION, STARTUP_KEY
 
 INTERRUPTED = "interrupted"
 """Key in the metadata of run_stop of a run that was interrupted and may be resumed."""
@@ -35,6 +34,9 @@ CLOCK_SET = "wall_clock_set"
 """Key of the event that says by how many seconds the wall clock was set during an attempt: no time is true then."""
 # Stack frames between mllog and the line of our code that logs the event.
 _STACK_OFFSET = 2
+_MOST_S = 1.0  # by which a clock may be set
+_MOST_OF_RUN = 1e-3  # by which it may be set, as a share of the time so far
+_NOISE_S = 0.01  # a thread may have to wait between its readings of the two clocks
 
 
 class _Lines(logging.Logger):
@@ -81,9 +83,9 @@ class MlperfLog(LineFile):
 class Run:
     """The timed part of a run: alternating training and evaluation, and how it ended."""
 
-    def __init__(self, log: MlperfLog, evaluations: Iterable[tuple[int, float]], timeline: Timeline) -> None:
+    def __init__(self, log: MlperfLog, evaluations: Iterable[tuple[int, float]], trace: Trace) -> None:
         self._log = log
-        self._timeline = timeline
+        self._trace = trace
         self.status = constants.ABORTED
         self.reason: str | None = None
         self.evaluations = list(evaluations)
@@ -113,7 +115,7 @@ class Run:
         """Log an evaluation of the training so far; the code in the context calls `measured`."""
         metadata = {constants.EPOCH_NUM: self.samples}
         self._log.start(constants.EVAL_START, metadata)
-        with self._timeline.interrupted_by(EVALUATION):
+        with self._trace.interrupted_by(EVALUATION):
             yield
         self._log.end(constants.EVAL_STOP, metadata)
 
@@ -131,6 +133,32 @@ class Run:
         self.status, self.reason = constants.ABORTED, reason
 
 
+class WallClock:
+    """Notices that the wall clock, from which a log has its times, is set from now on, by the monotonic clock.
+
+    A clock is set by hand, by NTP after a boot with a wrong time, or when a virtual machine or a laptop wakes. NTP's
+    usual corrections change the rate of both clocks alike, and aren't noticed.
+    """
+
+    def __init__(self) -> None:
+        self._began_s = time.monotonic()
+        self._ahead_s = _ahead_s()
+
+    def set_by_s(self) -> float:
+        """Return by how many seconds it was set forward, or back if negative; 0 if that hardly changes a time to train.
+
+        That is a second at most, and at most a thousandth of the time since the beginning.
+        """
+        set_by_s = _ahead_s() - self._ahead_s
+        allowed_s = min(_MOST_S, _MOST_OF_RUN * (time.monotonic() - self._began_s))
+        return round(set_by_s, 3) if abs(set_by_s) > max(allowed_s, _NOISE_S) else 0.0
+
+
+def _ahead_s() -> float:
+    """Return how far the wall clock is ahead of the monotonic clock."""
+    return time.time() - time.monotonic()
+
+
 @dataclass
 class Clock:
     """Times initialisation and then the run, in this order and once each.
@@ -145,7 +173,7 @@ class Clock:
     startup: Startup
     resumed: bool = False
     not_a_result: str | None = None
-    timeline: Timeline = field(default_factory=partial(Timeline, None))
+    trace: Trace = field(default_factory=partial(Trace, None))
     _initialized: bool = False
     _ran: bool = False
 
@@ -181,7 +209,7 @@ class Clock:
         """
         assert self._initialized and not self._ran, "a run follows initialisation, once"
         self._ran = True
-        run = Run(self.log, evaluations, self.timeline)
+        run = Run(self.log, evaluations, self.trace)
         self.startup.mark("rest")
         energy = RunEnergy(reads=self.world.ranks.local_rank == 0)
         self.world.barrier()
@@ -190,7 +218,7 @@ class Clock:
             self.log.start(constants.RUN_START)
         wall_clock = WallClock()
         self.startup.mark("waiting")
-        self.timeline.ready(self.startup)
+        self.trace.ready(self.startup)
         ending: dict[str, Any] = {}
         stopping = threading.Lock()
 
@@ -202,7 +230,7 @@ class Clock:
             self.log.point(constants.EVAL_SAMPLES, evaluation_samples)
             metadata = {constants.STATUS: run.status, "reason": run.reason, **ending}
             self.log.end(constants.RUN_STOP, {key: value for key, value in metadata.items() if value is not None})
-            self.timeline.ended(**({} if ending else {"status": run.status}))
+            self.trace.ended(**({} if ending else {"status": run.status}))
 
         def give_up(cause: str) -> None:
             ending[INTERRUPTED] = True
@@ -226,6 +254,7 @@ class Clock:
         run.status, run.reason = self.world.from_all((run.status, run.reason))[0]
         if not self.resumed:  # neither is known of a run's earlier attempts
             self.log.point(STARTUP_KEY, None, self.startup.gathered(self.world))
+            self.trace.start_up(self.startup)
             joules = energy.gathered(self.world)
             if joules:
                 self.log.point(ENERGY_KEY, round(sum(joules.values()), 3), {"counters": joules})

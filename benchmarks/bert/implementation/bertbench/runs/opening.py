@@ -9,7 +9,7 @@ from bertbench.distributed.world import World
 from bertbench.runs.files import ResultFiles
 from bertbench.runs.metrics import Metrics
 from bertbench.runs.mlperf_log import Clock, MlperfLog
-from bertbench.runs.timeline import Timeline
+from bertbench.runs.trace import Trace
 
 
 @contextmanager
@@ -27,7 +27,7 @@ def open_run(
     """
     with (
         MlperfLog(files.log if files else None) as log,
-        Timeline(files.timeline if files else None) as timeline,
-        Metrics(files.metrics if files else None, world, timeline, system.sync.report_steps) as metrics,
+        Trace(files.trace if files else None) as trace,
+        Metrics(files.metrics if files else None, world, trace, system.sync.report_steps) as metrics,
     ):
-        yield log, metrics, Clock(log, world, system.init_limit_minutes, startup, resumed, not_a_result, timeline)
+        yield log, metrics, Clock(log, world, system.init_limit_minutes, startup, resumed, not_a_result, trace)

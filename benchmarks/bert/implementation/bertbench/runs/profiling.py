@@ -1,15 +1,14 @@
-"""Profile a few steady steps by torch, for `train --profile`; write the trace and a table of where time goes."""
+"""Profile a few steady steps by torch, for `train --profile`, and add its events to the run's trace."""
 
 import json
 import os
-from pathlib import Path
 from typing import Self
 
 import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 
 from bertbench.distributed.world import World
-from bertbench.runs.pipeline_timeline import TRACE_FILE, add_to_trace
+from bertbench.runs.files import ResultFiles
 
 _WAIT = 5
 _WARM_UP = 2
@@ -40,18 +39,21 @@ class Profiler:
             torch.cuda.synchronize()  # so that the counted steps don't include device work of other steps
         self._profile.step()
 
-    def write(self, folder: Path) -> str:
-        """Write trace.json and profile.json into a folder; return the table."""
-        from bertbench.runs.step_trace import step_table, where  # noqa: PLC0415 - only profiled runs need it
+    def write(self, files: ResultFiles) -> str:
+        """Add what was profiled to a run's trace; return a table of the run's phases."""
+        from bertbench.runs.straggler import phase_table  # noqa: PLC0415 - a run reads no files
 
         assert self._profile is not None
-        trace = folder / TRACE_FILE
-        self._profile.export_chrome_trace(str(trace))
-        phases_ms = where(json.loads(trace.read_text(encoding="utf-8"))["traceEvents"])
-        add_to_trace(trace, folder)
-        content = {"steps": _ACTIVE, "step_ms": sum(phases_ms.values()), "parts_ms": phases_ms}
-        (folder / "profile.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        return step_table(phases_ms, _ACTIVE)
+        exported = files.folder / "profiled.json"
+        self._profile.export_chrome_trace(str(exported))
+        content = json.loads(exported.read_text(encoding="utf-8"))
+        exported.unlink()
+        base_us = content.get("baseTimeNanoseconds", 0) / 1e3
+        with files.open_trace() as trace:
+            trace.add(
+                event | {"ts": base_us + event["ts"]} if "ts" in event else event for event in content["traceEvents"]
+            )
+        return phase_table(files.log)
 
     def __enter__(self) -> Self:
         if self._profile is not None:

@@ -13,12 +13,11 @@ from bertbench.common.published_results import MLPERF_TARGET, PublishedResult, p
 from bertbench.runs import page
 from bertbench.runs.figures import curves, drawable_points, look, pipeline_step
 from bertbench.runs.groups import Group
-from bertbench.runs.json_files import Points, read_json, thinned
-from bertbench.runs.pipeline_step import first_step
-from bertbench.runs.settings import group_title
-from bertbench.runs.summary import RunSummary
+from bertbench.runs.json_files import Points, thinned
+from bertbench.runs.judged_runs import JudgeFinding, no_log_text
+from bertbench.runs.run_settings import group_title
+from bertbench.runs.run_summary import RunSummary
 from bertbench.runs.tables import Table, detail_tables, remarks, run_table, verdict_line
-from bertbench.runs.verdicts import JudgeFinding, no_log_text
 from compliance.read import description
 from compliance.read.record import shown
 from compliance.read.source import LARGEST_LOG, CannotJudge, read_plain
@@ -51,7 +50,7 @@ def _section(group: Group, folder: Path) -> str:
         page.paragraph(_dates(runs), tone="soft"),
         page.legend([(run.log.stem, look(index)) for index, run in enumerate(runs)]),
         page.panels(*_curves(runs, readable.target)),
-        *(_pipeline(run.log) for run in runs[:_MOST_PIPELINES]),
+        *(_pipeline(run) for run in runs[:_MOST_PIPELINES]),
         page.heading("Every run"),
         _html_table(run_table(group), links),
         *map(_html_table, detail_tables(group)),
@@ -92,13 +91,13 @@ def _figure(title: str, series: list[Points], x: str, y: str, level: tuple[str, 
     return page.figure(title, curves(series, x, y, level, from_zero=level is not None))
 
 
-def _pipeline(log: Path) -> str:
+def _pipeline(run: RunSummary) -> str:
     """Return a figure of a pipeline's first recorded step; nothing if the run has none."""
-    bars = first_step(read_json(log, "pipeline.json"))
+    bars = run.trace.first_step()
     if not bars:
         return ""
     length_ms = max(bar.ended_ms for bar in bars) - min(bar.began_ms for bar in bars)
-    title = f"A step of the pipeline, {length_ms:.1f} ms; gaps are its bubble ({log.stem})"
+    title = f"A step of the pipeline, {length_ms:.1f} ms; gaps are its bubble ({run.log.stem})"
     return page.figure(title, pipeline_step(bars), wide=True)
 
 

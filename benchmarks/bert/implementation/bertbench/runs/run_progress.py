@@ -6,7 +6,7 @@ import time
 from bertbench.common.evaluation import accuracy_text
 from bertbench.common.progress import Progress
 from bertbench.config import System
-from bertbench.runs.flop_rate import FlopFields
+from bertbench.runs.metrics import FlopFields
 
 
 class RunProgress(Progress):

@@ -1,14 +1,13 @@
-"""Find the straggler: the rank that takes longest to reach the collectives, and the phase in which it loses time."""
+"""Sum up the phases of a run's steps: where the time goes, and which rank takes longest to reach the collectives."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import mean, median
-from typing import Any
+from statistics import median
 
-from bertbench.common.phases import FORWARD, OWN, RANKS_MS, REPLAY
-from bertbench.runs.json_files import metric_rows
-from compliance.read.run import number
+from bertbench.common.markup import aligned
+from bertbench.common.phases import FORWARD, OWN, PHASES, REPLAY
+from bertbench.runs.trace_reader import StepPhases, read_trace
 
 RankTimes = Mapping[str, Sequence[float]]
 """For each phase of a step, the milliseconds of each rank."""
@@ -56,51 +55,39 @@ def find_straggler(times: RankTimes) -> Straggler | None:
 
 
 def straggler_of(log: Path) -> Straggler | None:
-    """Return the straggler of a whole run, from its metrics."""
-    return find_straggler(mean_times(rank_times(row) for row in metric_rows(log)))
+    """Return the straggler of a run, from its trace."""
+    return find_straggler(mean_times(read_trace(log).phases))
 
 
-def rank_times(row: Mapping[str, Any]) -> RankTimes:
-    """Return the ranks' times in a line of metrics.jsonl; nothing unless it has a list of numbers for each phase.
+def mean_times(phases: Iterable[StepPhases]) -> RankTimes:
+    """Return the mean of each rank's own phases over all steps with as many ranks as the last ones.
 
-    Also return nothing for a step whose passes weren't timed, because the other phases alone don't show a straggler.
+    A run may resume with another number of ranks. Steps whose passes weren't timed are left out, because the other
+    phases alone don't show a straggler.
     """
-    content = row.get(RANKS_MS)
-    if not isinstance(content, dict):
-        return {}
-    times: dict[str, Any] = {phase: content.get(phase) for phase in OWN}
-    if not all(_are_numbers(by_rank) for by_rank in times.values()):
-        return {}
-    if not any(times[FORWARD]) and not any(_numbers(content.get(REPLAY))):
-        return {}
-    ranks = {len(by_rank) for by_rank in times.values()}
-    return times if len(ranks) == 1 else {}
-
-
-def mean_times(lines: Iterable[RankTimes]) -> RankTimes:
-    """Return the mean over lines with as many ranks as the last line: a run may resume with another number of ranks."""
-    known = [line for line in lines if line]
+    known = [part for part in phases if any(part.ms[FORWARD].values()) or any(part.ms[REPLAY].values())]
     if not known:
         return {}
-    ranks = _ranks(known[-1])
-    same = [line for line in known if _ranks(line) == ranks]
+    ranks = known[-1].ranks
+    same = [part for part in known if part.ranks == ranks]
+    steps = sum(part.steps for part in same)
     means = {}
     for phase in OWN:
-        ms_by_rank = zip(*(line[phase] for line in same), strict=True)
-        means[phase] = [mean(ms_of_rank) for ms_of_rank in ms_by_rank]
+        means[phase] = [sum(part.steps * part.ms[phase].get(rank, 0.0) for part in same) / steps for rank in ranks]
     return means
 
 
-def _ranks(line: RankTimes) -> int:
-    return len(line[OWN[0]])
-
-
-def _numbers(values: Any) -> Sequence[float]:
-    return values if _are_numbers(values) else []
-
-
-def _are_numbers(values: Any) -> bool:
-    return isinstance(values, list) and all(number(value) is not None for value in values)
+def phase_table(log: Path) -> str:
+    """Return a table of the milliseconds that rank 0 spends in each phase of a step, the mean of a run's steps."""
+    phases = read_trace(log).phases
+    steps = sum(part.steps for part in phases)
+    ms_by_phase = {phase: sum(part.steps * part.ms[phase].get(0, 0.0) for part in phases) / steps for phase in PHASES}
+    taken = sorted((phase for phase in PHASES if ms_by_phase[phase]), key=ms_by_phase.__getitem__, reverse=True)
+    total_ms = sum(ms_by_phase.values())
+    rows = [[phase, f"{ms_by_phase[phase]:.2f}", f"{ms_by_phase[phase] / total_ms:.1%}"] for phase in taken]
+    rows.append(["one step", f"{total_ms:.2f}", "100.0%"])
+    title = f"where the time of a step goes (rank 0, mean of {steps} steps, profiled):"
+    return "\n".join([title, *aligned(["phase", "ms", ""], rows, left=1)])
 
 
 def _median_of_others(values: Sequence[float], rank: int) -> float:

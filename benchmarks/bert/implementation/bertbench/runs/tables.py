@@ -12,10 +12,10 @@ from bertbench.common.evaluation import accuracy_text
 from bertbench.common.markup import aligned, cell
 from bertbench.runs.flop_rates import mean_flop_rates
 from bertbench.runs.groups import Group
-from bertbench.runs.samples import EPOCH_NUM
-from bertbench.runs.settings import group_title
-from bertbench.runs.summary import RunSummary
-from bertbench.runs.verdicts import JudgedRun, finding_text, no_log_text, reached_text
+from bertbench.runs.judged_runs import JudgedRun, finding_text, no_log_text, reached_text
+from bertbench.runs.run_settings import group_title
+from bertbench.runs.run_summary import RunSummary
+from bertbench.runs.sample_counts import EPOCH_NUM
 
 _MOST_FINDINGS = 20  # lines in a terminal; `bertbench judge` lists all
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from bertbench.runs.json_files import Row
-    from bertbench.runs.summary import RunSummary
+    from bertbench.runs.run_summary import RunSummary
 
 
 class TrackedStep(NamedTuple):

@@ -122,7 +122,7 @@ def _new(system: System, options: RunOptions) -> ResultFiles:
     if options.resume == "auto" and files.folder.exists():  # that run never started; otherwise it would be resumed
         files.discard(again=True)
     else:
-        files.timeline.unlink(missing_ok=True)
+        files.trace.unlink(missing_ok=True)
     return files
 
 

@@ -13,7 +13,7 @@ from bertbench.distributed.preemption import Preemption, stop_at_once
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
 from bertbench.runs.files import ResultFiles
-from bertbench.runs.flop_rate import FlopRate
+from bertbench.runs.metrics import FlopRate
 from bertbench.runs.mlperf_log import Run
 from bertbench.runs.opening import open_run
 from bertbench.runs.profiling import Profiler
@@ -121,11 +121,11 @@ def _write_last_files(
     run: Run,
     progress: RunProgress,
 ) -> None:
-    """Write the files that follow when the clock has stopped: a pipeline's timeline, and the weights. Collective."""
+    """Write the files that follow when the clock has stopped: a pipeline's steps, and the weights. Collective."""
     if system.layout.pipeline > 1:
-        from bertbench.runs.pipeline_timeline import write_pipeline_timeline  # noqa: PLC0415 - for few runs
+        from bertbench.runs.pipeline_trace import write_pipeline_trace  # noqa: PLC0415 - for few runs
 
-        write_pipeline_timeline(trainer.stage_spans(), system, world, files)
+        write_pipeline_trace(trainer.stage_spans(), system, world, files)
     if system.checkpoint.final_weights:
         progress.message(write_final_weights(system, world, trainer, files, seed, run.samples))
 

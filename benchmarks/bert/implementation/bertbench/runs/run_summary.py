@@ -1,8 +1,9 @@
 """Read a run's files once, into one summary: of a finished, running, broken or foreign run alike.
 
 `bertbench report`, `compare` and `track`, the page of a report and the Python API show this summary, so they agree. It
-comes from the log and from the files that bertbench writes next to it: metrics.jsonl, config.json, run.json and others.
-Any of them may be missing, truncated or somebody else's. This module judges nothing; verdicts.py asks the judge.
+comes from the log and from the files that bertbench writes next to it: metrics.jsonl, trace.json, config.json, run.json
+and others. Any of them may be missing, truncated or somebody else's. This module judges nothing; judged_runs.py asks
+the judge.
 """
 
 import time
@@ -22,8 +23,9 @@ from bertbench.runs.flop_rates import RunFlops, flops_of
 from bertbench.runs.json_files import Points, Row, metric_rows, read_flattened, read_json
 from bertbench.runs.ledger import wall_clock
 from bertbench.runs.log_spans import energy, evaluation_s, startup, startup_s
-from bertbench.runs.samples import sample_counts
-from bertbench.runs.straggler import Straggler, straggler_of
+from bertbench.runs.sample_counts import sample_counts
+from bertbench.runs.straggler import Straggler, find_straggler, mean_times
+from bertbench.runs.trace_reader import RunTrace, read_trace
 from compliance.read.log import read_events
 from compliance.read.run import RunFacts, as_integer, number
 
@@ -90,6 +92,8 @@ class RunSummary:
     straggler: Straggler | None
     steps: tuple[Row, ...] = field(repr=False)
     """The lines of metrics.jsonl. Empty for logs of other programs."""
+    trace: RunTrace = field(repr=False)
+    """Where the time went; empty for logs of other programs."""
     settings: Mapping[str, Any] = field(repr=False)
     """Every setting of the run by its dotted name, as in --set; empty for logs of other programs."""
     origin: Mapping[str, Any] = field(repr=False)
@@ -122,7 +126,8 @@ class RunSummary:
     @property
     def load_efficiency(self) -> float | None:
         """Return the mean over steps of mean load / largest load."""
-        return _mean_of(self.curve("load_efficiency"))
+        efficiencies = [value for _, value in self.curve("load_efficiency")]
+        return mean(efficiencies) if efficiencies else None
 
     @property
     def metrics(self) -> Mapping[str, tuple[Any, ...]]:
@@ -156,6 +161,7 @@ def summary_of(log: Path, facts: RunFacts | None) -> RunSummary:
     settings = read_flattened(log, "config.json")
     steps = tuple(metric_rows(log))
     counts = sample_counts(facts)
+    trace = read_trace(log)
     evaluations = tuple(
         MeasuredAccuracy(samples, measured.accuracy, _seconds_on_clock(facts, measured.time_ms))
         for measured, samples in zip(facts.evaluations, counts.samples, strict=True)
@@ -177,13 +183,14 @@ def summary_of(log: Path, facts: RunFacts | None) -> RunSummary:
         startup=startup(facts),
         startup_s=startup_s(facts),
         evaluation_s=evaluation_s(facts),
-        ledger=wall_clock(log),
+        ledger=wall_clock(trace.activities),
         energy=energy(facts),
         flops=flops_of(steps, read_json(log, "peak.json")),
-        bubble=_mean_of([(0, value) for row in steps if (value := number(row.get("bubble"))) is not None]),
+        bubble=trace.bubble(),
         bubble_of_equal_stages=_equal_stages_bubble(settings),
-        straggler=None if facts.not_a_result else straggler_of(log),
+        straggler=None if facts.not_a_result else find_straggler(mean_times(trace.phases)),
         steps=steps,
+        trace=trace,
         settings=MappingProxyType(settings),
         origin=MappingProxyType(read_flattened(log, "run.json")),
         facts=facts,
@@ -260,7 +267,3 @@ def _equal_stages_bubble(settings: Mapping[str, Any]) -> float | None:
     if pipeline is None or microbatches is None or virtual_stages is None or pipeline < 2 or microbatches < 1:
         return None
     return bubble_share(pipeline, microbatches, max(1, virtual_stages))
-
-
-def _mean_of(points: Points) -> float | None:
-    return mean(value for _, value in points) if points else None

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from bertbench.runs.summary import MISSED, NO_LOG, RunSummary, is_empty, summary_of
+from bertbench.runs.run_summary import MISSED, NO_LOG, RunSummary, is_empty, summary_of
 from compliance import asked_together, judge_log
 from compliance.read.find import LOG_PATTERN
 from compliance.read.log import read_events

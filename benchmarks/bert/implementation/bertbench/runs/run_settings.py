@@ -11,7 +11,7 @@ from typing import Any
 
 from bertbench.common.markup import cell
 from bertbench.runs.json_files import comparable
-from bertbench.runs.summary import RunSummary
+from bertbench.runs.run_summary import RunSummary
 from compliance.read import description
 from compliance.read.record import printable
 
