@@ -33,7 +33,7 @@ test-faults: $(VENV)/.dev-ready ## run the fault tests, in which runs lose ranks
 test-track: $(VENV)/.dev-ready ## install the trackers, and test with them
 	$(INSTALL) --editable ".[tensorboard,mlflow,wandb]"
 	@$(COMPILE)
-	$(BIN)/python -m pytest tests/report/test_trackers.py
+	$(BIN)/python -m pytest tests/runs/test_trackers.py
 
 test-floor: $(FLOOR)/.ready ## test with the oldest supported torch, in its CUDA build; 6 GB
 	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(FLOOR)/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow and not faults" $(TORCH_TESTS)

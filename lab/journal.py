@@ -14,7 +14,7 @@ from bertbench.common.atomic import write_state
 from bertbench.common.errors import ConfigError
 from bertbench.common.section import Section
 from bertbench.machine.provenance import provenance
-from bertbench.results.linefile import LineFile
+from bertbench.runs.linefile import LineFile
 
 Record = dict[str, Any]
 """A trial: its key, its result, `origin` (commit and machine) and `ended`."""

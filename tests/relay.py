@@ -11,8 +11,8 @@ from bertbench.checkpoint.snapshots import Snapshots
 from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.loading.loader import Loader, make_exchange
-from bertbench.results.files import ResultFiles
-from bertbench.results.metrics import Metrics
+from bertbench.runs.files import ResultFiles
+from bertbench.runs.metrics import Metrics
 from bertbench.training.build import make_trainer
 from bertbench.training.technique import EVERY_STEP, Technique
 from bertbench.training.trainer import Trainer

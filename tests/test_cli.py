@@ -17,7 +17,7 @@ from bertbench.cli.commands import COMMANDS, GROUPS, callable_by
 from bertbench.cli.main import main
 from bertbench.common.errors import refused_variable
 from bertbench.common.paths import REPOSITORY
-from bertbench.results.run_progress import RunProgress
+from bertbench.runs.run_progress import RunProgress
 from tests.compliance.logs import closed, write
 from tests.conftest import Captured, Program, Tiny
 
@@ -359,7 +359,7 @@ def test_progress_fits_80_columns(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("COLUMNS", "200")
     clock = itertools.count(0.0, 0.05)  # a step each time that somebody asks: 1.3 million samples/s
-    monkeypatch.setattr("bertbench.results.run_progress.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("bertbench.runs.run_progress.time.monotonic", lambda: next(clock))
     system = tiny("schedule.max_steps=14063", "data.global_batch_size=65536")
     with RunProgress(system, enabled=True) as progress:
         for step in (14060, 14061, 14062):

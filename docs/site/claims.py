@@ -8,10 +8,7 @@ from itertools import chain
 from typing import Any
 
 from bertbench.common.intervals import holm, p_value
-from bertbench.report.scores import mean_of
-from bertbench.run_files.sample_counts import samples_to_end
-from compliance.read.log import read_events
-from compliance.read.run import RunFacts
+from bertbench.runs.run_summary import read_summary
 from docs.site.tables import RESULTS, link, read, table
 
 _STUDIES = ("clip", "buckets", "compression")
@@ -43,11 +40,11 @@ def claims() -> str:
 
 def _demo_claims() -> Rows:
     logs = sorted((RESULTS / "cpu_demo" / "bert").glob("result_*.txt"))
-    runs = [RunFacts(read_events(log)) for log in logs]
+    runs = [*map(read_summary, logs)]
     seconds = [run.time_to_train_s or 0 for run in runs]
-    samples = [samples_to_end(run) or 0 for run in runs]
+    samples = [run.samples or 0 for run in runs]
     for claim, values, form in (("seconds", seconds, ".1f"), ("samples", samples, ",.0f")):
-        figure = f"{mean_of(values):{form}} (range {min(values):{form}} to {max(values):{form}})"
+        figure = f"{statistics.mean(values):{form}} (range {min(values):{form}} to {max(values):{form}})"
         command = f"`./run_and_time.sh cpu_demo --runs {len(runs)}`"
         record = link(logs[0].parent)
         yield [f"The demo's {claim} to its target", figure, str(len(runs)), "mean and range", command, record]

@@ -27,8 +27,9 @@ from matplotlib.patches import Rectangle
 from bertbench.balance.cost import BERT_LARGE
 from bertbench.balance.plan import Balance, efficiency
 from bertbench.balance.simulate import drawn_index, planner
-from bertbench.report.figures import COLOURS, STYLE, pipeline_step, svg_text
-from bertbench.report.pipeline_step import first_step
+from bertbench.runs.figures import COLOURS, STYLE, pipeline_step, svg_text
+from bertbench.runs.trace_format import PASSES
+from bertbench.runs.trace_reader import PassBar
 
 _REPOSITORY = Path(__file__).parents[2]
 _RESULTS = _REPOSITORY / "results"
@@ -137,7 +138,8 @@ def trace() -> Picture:
         f"A step of a pipeline of {record['pipeline']} CPU ranks with {record['microbatches']} microbatches: forward "
         "and backward passes, and waiting between them"
     )
-    return Picture(pipeline_step(first_step(record)), description)
+    bars = [PassBar(*row) for row in record["spans"] if row[1] in PASSES]
+    return Picture(pipeline_step(bars), description)
 
 
 def packages() -> Picture:

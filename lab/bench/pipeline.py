@@ -17,7 +17,7 @@ from bertbench.config.layout import PipelineSchedule, bubble_share
 from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
 from bertbench.machine.processor import processor
-from bertbench.results.pipeline_timeline import bubble_of_spans, seconds_of_steps
+from bertbench.runs.pipeline_trace import bubble_of_spans, seconds_of_steps
 from lab.bench.harness import BenchResult, Ratio, alternate, command, paired_ratio, table_lines
 from lab.bench.pipeline_simulation import Pass, orders, simulate_pipeline
 from lab.bench.sleeping_pipeline import SleepingPipeline

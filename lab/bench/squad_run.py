@@ -12,7 +12,7 @@ from typing import NamedTuple
 from bertbench.common.errors import RunError
 from bertbench.config import System
 from bertbench.distributed.cores import available_cores
-from bertbench.run_files.log_spans import evaluation_s
+from bertbench.runs.log_spans import evaluation_s
 from compliance.read.log import read_events
 from compliance.read.run import RunFacts
 from lab.bench.device_use import gpu_use, processor_use, run_sampled

@@ -11,9 +11,9 @@ from bertbench.common.children import dying_with_us
 from bertbench.common.errors import RunError
 from bertbench.config import System
 from bertbench.distributed.world import World
-from bertbench.results.files import ResultFiles
-from bertbench.results.run_progress import RunProgress
-from bertbench.run_files.log_spans import evaluation_s
+from bertbench.runs.files import ResultFiles
+from bertbench.runs.log_spans import evaluation_s
+from bertbench.runs.run_progress import RunProgress
 from bertbench.training.build import TrainOptions
 from bertbench.training.technique import Technique
 from bertbench.training.train import train

@@ -13,9 +13,9 @@ from typing import Any
 from bertbench.common.children import dying_with_us
 from bertbench.common.errors import RunError
 from bertbench.config import System, load_system
-from bertbench.report.growing_runs import has_begun
-from bertbench.results.files import ResultFiles
-from bertbench.run_files.log_spans import evaluation_s
+from bertbench.runs.files import ResultFiles
+from bertbench.runs.growing_runs import has_begun
+from bertbench.runs.log_spans import evaluation_s
 from compliance.read.log import read_events
 from compliance.read.run import RunFacts
 from lab.bench.whole_run import check_ended, train_command, train_here

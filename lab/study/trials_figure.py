@@ -7,7 +7,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from bertbench.common.atomic import new_file
-from bertbench.report.figures import COLOURS, STYLE, svg_text
+from bertbench.runs.figures import COLOURS, STYLE, svg_text
 from lab.journal import Record
 
 _SIZE = (7.0, 3.6)  # inches

@@ -23,7 +23,7 @@ from tests.compliance.logs import closed, write
 from tests.conftest import Captured, Tiny
 
 FUNCTIONS = [name for name in dir(bertbench) if inspect.isfunction(getattr(bertbench, name))]
-RESULTS = ["MeasuredAccuracy", "RankPlan", "RunResult", "StepAssignment"]
+RESULTS = ["MeasuredAccuracy", "RankPlan", "RunSummary", "StepAssignment"]
 ALONE = ("launch.ranks_per_node=1",)
 
 

@@ -11,7 +11,7 @@ from bertbench.checkpoint.snapshot_folder import step_folder
 from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.model.logical_tensors import local
-from bertbench.results.files import ResultFiles
+from bertbench.runs.files import ResultFiles
 from bertbench.training.technique import EVERY_STEP, Technique
 from bertbench.training.trainer import Trainer
 from tests.conftest import Tiny

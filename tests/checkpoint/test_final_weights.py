@@ -19,8 +19,8 @@ from bertbench.common.errors import CheckpointError
 from bertbench.config import System, load_system
 from bertbench.distributed.world import World
 from bertbench.loading.inputs import open_data
-from bertbench.results.files import ResultFiles
-from bertbench.results.run_progress import RunProgress
+from bertbench.runs.files import ResultFiles
+from bertbench.runs.run_progress import RunProgress
 from bertbench.training.build import make_sampler, make_trainer
 from bertbench.training.short_run import shortened
 from bertbench.training.task import initial_model

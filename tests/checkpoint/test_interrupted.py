@@ -11,7 +11,7 @@ from bertbench.checkpoint.resumption import Resumption, continue_run, find_resum
 from bertbench.checkpoint.snapshot_folder import Meta, partial_folder, publish, step_folder, verified
 from bertbench.cli.main import main
 from bertbench.common.errors import CheckpointError, ConfigError
-from bertbench.results.files import ResultFiles
+from bertbench.runs.files import ResultFiles
 from compliance.read.log import read_events
 from tests.conftest import Captured, Tiny
 

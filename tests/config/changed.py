@@ -95,7 +95,7 @@ SEEN_SLOWLY = (
 """As SEEN_IN_A_RUN; each takes some seconds."""
 
 SEEN_ELSEWHERE = {
-    "name": "tests/launch", "description": "tests/docs", "source": "tests/docs", "hardware": "tests/results",
+    "name": "tests/launch", "description": "tests/docs", "source": "tests/docs", "hardware": "tests/runs",
     "task": "tests/config", "launch": "tests/launch and tests/distributed",
     "model.checkpoint": "tests/weights", "data.path": "tests/data", "data.equal_counts": "tests/balance",
     "data.eval_path": "tests/data",

@@ -29,8 +29,8 @@ from bertbench.config.system import setting_names
 from bertbench.finetune.system import FINETUNE_SQUAD
 from bertbench.launch.elsewhere import ON_SLURM
 from bertbench.launch.options import TRAIN, TRAIN_PROFILE, TRAIN_SMOKE
-from bertbench.results.files import ResultFiles
-from bertbench.results.run_progress import RunProgress
+from bertbench.runs.files import ResultFiles
+from bertbench.runs.run_progress import RunProgress
 from bertbench.training.train import train
 from tests.config.changed import SEEN_ELSEWHERE, SEEN_IN_A_RUN, SEEN_SLOWLY, Change
 from tests.conftest import write_json

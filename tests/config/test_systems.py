@@ -21,8 +21,8 @@ from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
 from bertbench.plan.estimate import reference_points
 from bertbench.plan.layout_cost import collectives, sent_bytes_each
-from bertbench.results.mlperf_log import Clock, MlperfLog, Run
-from bertbench.results.submission import log_submission, log_weights
+from bertbench.runs.mlperf_log import Clock, MlperfLog, Run
+from bertbench.runs.submission import log_submission, log_weights
 from compliance import judge_log
 from tests.conftest import write_json
 from tests.ranks import run_ranks

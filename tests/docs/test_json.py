@@ -14,7 +14,7 @@ import pytest
 
 from bertbench.cli.commands import COMMANDS
 from bertbench.cli.main import main
-from bertbench.results.files import ResultFiles
+from bertbench.runs.files import ResultFiles
 from bertbench.training.rank_run import outcome
 from tests.conftest import Captured, write_json
 from tests.docs.listing import REPOSITORY
@@ -56,8 +56,8 @@ ELSEWHERE = {
     "evaluate": "tests/checkpoint",
     "fill-mask": "tests/finetune",
     "finetune squad": "tests/finetune",
-    "track": "tests/report/test_trackers.py",
-    "package": "tests/results/test_build.py",
+    "track": "tests/runs/test_trackers.py",
+    "package": "tests/runs/test_build.py",
 }
 """Commands that take minutes, weights or a tracker; these tests see their fields."""
 _TYPES = {bool: "boolean", int: "number", float: "number", str: "text", list: "list", dict: "object"}

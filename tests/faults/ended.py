@@ -12,8 +12,8 @@ from bertbench.distributed.ranks import launched_ranks
 from bertbench.distributed.spawn import environments_of
 from bertbench.distributed.world import World
 from bertbench.launch.rank import as_rank
-from bertbench.results.files import ResultFiles
-from bertbench.results.run_progress import RunProgress
+from bertbench.runs.files import ResultFiles
+from bertbench.runs.run_progress import RunProgress
 from bertbench.training.build import TrainOptions
 from bertbench.training.train import train
 from compliance.read.log import Event, read_events

@@ -17,7 +17,7 @@ from bertbench.distributed.world import World
 from bertbench.loading.batch import SampleCheck
 from bertbench.loading.inputs import open_data
 from bertbench.loading.loader import LoadedPart
-from bertbench.results.metrics import StepReport
+from bertbench.runs.metrics import StepReport
 from bertbench.training.build import make_sampler
 from bertbench.training.whole_trainer import WholeTrainer
 from tests.conftest import Tiny

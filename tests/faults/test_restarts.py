@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from bertbench.checkpoint.snapshot_folder import newest
-from bertbench.results.files import ResultFiles
-from bertbench.run_files.formats import BUCKETS
-from bertbench.run_files.ledger import ledger
+from bertbench.runs.files import ResultFiles
+from bertbench.runs.ledger import ledger
+from bertbench.runs.trace_format import BUCKETS
+from bertbench.runs.trace_reader import read_trace
 from compliance import judge_log
 from compliance.read.log import read_events
 from tests.faults.kill import run_and_kill
@@ -82,7 +83,7 @@ def test_a_run_whose_ranks_are_killed_20_times_ends_as_an_undisturbed_one(tiny_f
     code, made, began = run_and_kill(run, log, kills=20, seed=7)
     assert code == 0
     (stop,) = [event for event in read_events(log) if event.key == "run_stop"]
-    spent = ledger(log)
+    spent = ledger(read_trace(log).activities)
     assert sum(spent.values()) == pytest.approx(stop.time_ms / 1e3 - began, abs=0.1)
     assert {bucket for bucket, seconds in spent.items() if seconds} == {*BUCKETS} - {"queued"}
     assert [number for number, _ in resumptions(log)] == list(range(1, 21))

@@ -20,7 +20,7 @@ from bertbench.finetune.run import finetune
 from bertbench.finetune.span_task import SpanTask
 from bertbench.finetune.squad_inputs import Inputs
 from bertbench.model.bert import Bert
-from bertbench.results.files import ResultFiles
+from bertbench.runs.files import ResultFiles
 from compliance import judge_log
 from tests.conftest import Captured, Printed, Tiny
 from tests.finetune.conftest import QUESTIONS

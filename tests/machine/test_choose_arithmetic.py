@@ -13,7 +13,7 @@ from bertbench.distributed.world import World
 from bertbench.machine.choose_arithmetic import choose, choose_arithmetic
 from bertbench.model.linear import onednn_multiplies
 from bertbench.model.loops import library
-from bertbench.results.files import ResultFiles
+from bertbench.runs.files import ResultFiles
 from tests.conftest import Tiny
 from tests.ranks import run_ranks
 

@@ -1,25 +1,25 @@
 """A pipeline's timeline and bubble: by hand, by formula, by simulation, and in real runs."""
 
-import json
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
-from bertbench.common.phases import BACKWARD, FORWARD, PHASES, STAGE_WAIT
+from bertbench.common.phases import BACKWARD, FORWARD, STAGE_WAIT
 from bertbench.common.stage_spans import StageSpan
 from bertbench.config.layout import Layout, PipelineSchedule, bubble_share
 from bertbench.distributed.world import World
-from bertbench.results.pipeline_timeline import PipelineTimeline, add_to_trace, bubble_of_phases, bubble_of_spans, waits
-from bertbench.run_files.straggler import rank_times
+from bertbench.runs.json_files import json_lines
+from bertbench.runs.pipeline_trace import bubble_of_spans, pipeline_events, waits
+from bertbench.runs.straggler import mean_times
+from bertbench.runs.trace_format import PIPELINE
+from bertbench.runs.trace_reader import PassBar, StepPhases, read_trace
 from lab.bench.pipeline_simulation import Pass, orders, simulate_pipeline
 from lab.bench.sleeping_pipeline import SleepingPipeline
 from tests.conftest import Answer, Printed, Tiny
 from tests.ranks import run_ranks
-from tests.report.written import leave, row
-from tests.results.test_flop_rate import trained
+from tests.runs.test_flop_rate import trained
 
 SETTINGS: list[tuple[PipelineSchedule, int, int, int]] = [
     ("gpipe", 3, 5, 1), ("1f1b", 4, 8, 1), ("1f1b", 4, 3, 1), ("interleaved", 2, 4, 2), ("interleaved", 4, 8, 3),
@@ -52,7 +52,6 @@ TWO_STAGES = [
         span("backward", 1, 1, 15.5, 16.5),
     ],
 ]  # fmt: skip
-TIMELINE = PipelineTimeline(TWO_STAGES, Layout(1, pipeline=2), 2, unix_s=1000.0)
 
 
 def test_the_bubble_is_the_share_of_the_step_without_passes() -> None:
@@ -63,44 +62,27 @@ def test_the_bubble_is_the_share_of_the_step_without_passes() -> None:
 
 def test_the_bubble_of_phases_is_that_of_the_first_stage_s_time() -> None:
     """Data 2 x pipeline 2: first stages take 10 and 12 ms of which they wait 4 and 2; the others compute 6 and 7."""
-    ranks_ms = torch.zeros(4, len(PHASES))
-    forward, backward, stage_wait = (PHASES.index(phase) for phase in (FORWARD, BACKWARD, STAGE_WAIT))
-    ranks_ms[:, forward] = torch.tensor([2.0, 4.0, 2.0, 3.0])
-    ranks_ms[:, backward] = torch.tensor([4.0, 6.0, 4.0, 4.0])
-    ranks_ms[:, stage_wait] = torch.tensor([4.0, 2.0, 1.0, 1.0])
+    forward, backward, stage_wait = ([2.0, 4.0, 2.0, 3.0], [4.0, 6.0, 4.0, 4.0], [4.0, 2.0, 1.0, 1.0])
+    phases = StepPhases(step=9, steps=4)
+    for phase, by_rank in ((FORWARD, forward), (BACKWARD, backward), (STAGE_WAIT, stage_wait)):
+        phases.ms[phase].update(enumerate(by_rank))
     layout = Layout(data=2, pipeline=2)
-    assert bubble_of_phases(ranks_ms, layout) == pytest.approx(1 - (6 + 10 + 6 + 7) / 4 / 11)
-    assert bubble_of_phases(torch.zeros(4, len(PHASES)), layout) is None
+    stages = {rank: layout.coordinate(rank).pipeline for rank in range(4)}
+    assert phases.bubble(stages) == pytest.approx(1 - (6 + 10 + 6 + 7) / 4 / 11)
+    assert phases.bubble({}) is None
+    assert StepPhases(step=9, steps=4).bubble(stages) is None
 
 
 def test_a_trace_has_a_track_of_passes_and_one_of_messages_for_each_rank() -> None:
-    events = [event for event in TIMELINE.trace_events() if event["ph"] == "X"]
+    events = [event for event in pipeline_events(TWO_STAGES, unix_s=1000.0) if event["ph"] == "X"]
     by_track = {track: [event["args"]["kind"] for event in events if event["tid"] == track] for track in range(4)}
     assert by_track[0] == ["forward", "forward", "backward", "backward", "wait", "wait"]
     assert by_track[3] == ["receive forward", "send backward"]
     (sent,) = [event for event in events if event["args"]["kind"] == "send forward"]
-    assert (sent["ts"], sent["dur"]) == pytest.approx((1e6, 0.5e6))  # to the pass that uses it
-    read_again = PipelineTimeline.of_record(json.loads(json.dumps(TIMELINE.record())))
-    assert [*read_again.trace_events()] == [
-        {**event, **{key: pytest.approx(event[key]) for key in ("ts", "dur") if key in event}}
-        for event in TIMELINE.trace_events()
-    ]
+    assert (sent["ts"], sent["dur"]) == pytest.approx((1011e6, 0.5e6))  # to the pass that uses it
 
 
 STEPS = 6
-
-
-def test_a_profile_s_trace_gets_the_pipeline_s_steps_at_their_time(tmp_path: Path) -> None:
-    trace = tmp_path / "trace.json"
-    trace.write_text(json.dumps({"baseTimeNanoseconds": 900 * 10**9, "traceEvents": [{"name": "aten::mm"}]}))
-    add_to_trace(trace, tmp_path)
-    assert len(json.loads(trace.read_text())["traceEvents"]) == 1, "a run without a pipeline has nothing to add"
-    (tmp_path / "pipeline.json").write_text(json.dumps(TIMELINE.record()))
-    add_to_trace(trace, tmp_path)
-    first, *added = json.loads(trace.read_text())["traceEvents"]
-    assert first == {"name": "aten::mm"}
-    # the clock read 0 at 1,000 s since 1970, and the first pass began at 10 s
-    assert min(event["ts"] for event in added if event["ph"] == "X") == pytest.approx(110e6)
 
 
 def sleeping_spans(world: World, schedule: PipelineSchedule, wanted: float, *sizes: Any) -> list[list[StageSpan]]:
@@ -139,28 +121,30 @@ def test_a_real_run_s_bubble_is_that_of_a_simulation_from_its_measured_pieces(
     log = tmp_path / "result_0.txt"
     system = tiny(*BIGGER)
     run_ranks(2, trained, system, log)
-    content = json.loads((log.with_suffix("") / "pipeline.json").read_text())
-    timeline = PipelineTimeline.of_record(content)
-    steps = {span.step for span in timeline.spans[0]}
+    trace = read_trace(log)
+    steps = {bar.step for bar in trace.passes}
     assert steps == {3, 4, 5}
-    assert content["bubble_of_equal_stages"] == pytest.approx(1 / 5)
     for step in steps:
-        of_step = [[s for s in of_rank if s.step == step] for of_rank in timeline.spans]
+        of_step = [[span_of(bar) for bar in trace.passes if (bar.step, bar.rank) == (step, rank)] for rank in range(2)]
         assert simulated_bubble(of_step) == pytest.approx(bubble_of_spans(of_step), rel=0.03)
 
-    rows = [json.loads(line) for line in (log.with_suffix("") / "metrics.jsonl").read_text().splitlines()]
-    assert all(min(line["ranks_ms"]["forward"]) > 0 for line in rows[1:])
+    assert [phases.steps for phases in trace.phases] == [1] * 5  # an evaluation after each step; the first warms up
+    assert all(min(phases.ms["forward"].values()) > 0 for phases in trace.phases)
     (reported,) = answer("report", log)
     run = reported["runs"][0]
-    assert run["bubble"] == pytest.approx(sum(line["bubble"] for line in rows[1:]) / len(rows[1:]))
+    assert run["bubble"] == pytest.approx(trace.bubble())
     assert run["bubble_of_equal_stages"] == pytest.approx(1 / 5)
     assert f"bubble {run['bubble']:.1%} of its time; it would be 20.0% if stages were equal" in printed("report", log)
     page = tmp_path / "page.html"
     printed("report", log, "--html", page)
     assert page.read_text().count("<figcaption>A step of the pipeline, ") == 1
-    trace = json.loads((log.with_suffix("") / "trace.json").read_text())["traceEvents"]
-    kinds = {event["args"]["kind"] for event in trace if event["ph"] == "X"}
+    events = [*json_lines(log.with_suffix("") / "trace.json")]
+    kinds = {event["args"]["kind"] for event in events if event["pid"] == PIPELINE and event["ph"] == "X"}
     assert {"forward", "backward", "send forward", "receive forward", "send backward", "receive backward"} <= kinds
+
+
+def span_of(bar: PassBar) -> StageSpan:
+    return StageSpan(bar.kind, bar.step, bar.stage, bar.microbatch, bar.began_ms / 1e3, bar.ended_ms / 1e3)
 
 
 def simulated_bubble(of_step: list[list[StageSpan]]) -> float:
@@ -180,10 +164,10 @@ def simulated_bubble(of_step: list[list[StageSpan]]) -> float:
     ).bubble
 
 
-def test_passes_that_were_not_timed_show_no_straggler(tmp_path: Path, answer: Answer) -> None:
-    untimed = {"data": [1, 1], "forward": [0, 0], "backward": [0, 0], "optimizer": [3, 9], "wait": [22, 0]}
-    assert rank_times({"ranks_ms": untimed}) == {}
-    assert rank_times({"ranks_ms": {**untimed, "replay": [20, 20]}}) != {}
-    log = leave(tmp_path, 0, 100, metrics=row(1, ranks_ms=untimed))
-    (content,) = answer("report", log)
-    assert content["runs"][0]["straggler"] is None
+def test_passes_that_were_not_timed_show_no_straggler() -> None:
+    phases = StepPhases(step=9, steps=4)
+    for phase, by_rank in (("data", [1.0, 1.0]), ("optimizer", [3.0, 9.0]), ("wait", [22.0, 0.0])):
+        phases.ms[phase].update(enumerate(by_rank))
+    assert mean_times([phases]) == {}
+    phases.ms["replay"].update({0: 20.0, 1: 20.0})
+    assert mean_times([phases]) != {}

@@ -16,7 +16,8 @@ import pytest
 
 from bertbench.common.paths import REPOSITORY
 from bertbench.config import load_system
-from bertbench.run_files.ledger import ledger
+from bertbench.runs.ledger import ledger
+from bertbench.runs.trace_reader import read_trace
 from compliance import judge_log
 from compliance.read.log import read_events
 from tests.conftest import write_json
@@ -160,7 +161,7 @@ def assert_one_resumed_log(folder: Path, number: int = 0) -> None:
 
 def assert_wall_clock(log: Path, job_submitted: float, *spent_on: str) -> None:
     """Assert that the ledger covers submission (to the second) to run_stop, and has some of these buckets."""
-    found = ledger(log)
+    found = ledger(read_trace(log).activities)
     assert found is not None
     (stop,) = [event for event in read_events(log) if event.key == "run_stop"]
     assert sum(found.values()) == pytest.approx(stop.time_ms / 1e3 - job_submitted, abs=1.5)

@@ -12,8 +12,8 @@ pytest.importorskip("pydantic", reason="loads systems")
 from bertbench.distributed.startup import Startup
 from bertbench.loading.inputs import open_data
 from bertbench.machine.choose_arithmetic import Arithmetic
-from bertbench.results.files import ResultFiles
-from bertbench.results.mlperf_log import MlperfLog
+from bertbench.runs.files import ResultFiles
+from bertbench.runs.mlperf_log import MlperfLog
 from bertbench.training.build import TrainOptions, build_run
 from tests.ranks import run_ranks
 

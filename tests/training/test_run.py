@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from bertbench.cli.main import main
-from bertbench.results.mlperf_log import CLOCK_SET
+from bertbench.runs.mlperf_log import CLOCK_SET
 from compliance import judge_log
 from compliance.read.log import read_events
 from tests.conftest import Answer, Captured, Printed

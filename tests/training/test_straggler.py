@@ -1,23 +1,23 @@
 """Stragglers: a delay in one rank's step is found, with the rank and the phase."""
 
-import json
 import time
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import pytest
 
-from bertbench.common.phases import BACKWARD, DATA, FORWARD, OPTIMIZER, OWN, PHASES
+from bertbench.common.phases import BACKWARD, DATA, FORWARD, OPTIMIZER, OWN, PHASES, WAIT
 from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.loading.loader import Loader
-from bertbench.results.metrics import Metrics
-from bertbench.run_files.straggler import find_straggler, rank_times, straggler_of
+from bertbench.runs.metrics import Metrics
+from bertbench.runs.straggler import find_straggler, straggler_of
+from bertbench.runs.trace import Trace
+from bertbench.runs.trace_reader import read_trace
 from bertbench.training.whole_trainer import WholeTrainer
 from tests.conftest import Answer, Printed, Tiny
 from tests.ranks import run_ranks
-from tests.report.written import row, write_run
+from tests.runs.written import write_run
 from tests.training.steps import sampler_of, whole_trainer
 
 # beside steps of some 5 ms, on cores that other tests use: 30 ms were lost among theirs once. Of data's, the loader
@@ -26,13 +26,14 @@ _STEPS, _DELAY_S = 5, 0.1
 
 
 def slow_in(world: World, folder: Path, rank: int, runs: list[tuple[System, str]]) -> None:
-    """Train each system with a delay in one phase of one rank's steps; leave metrics beside PHASE NUMBER's log."""
+    """Train each system with a delay in one phase of one rank's steps; leave a trace beside NUMBER's log."""
     for number, (system, phase) in enumerate(runs):
         log = folder / f"{number}.txt"
         log.with_suffix("").mkdir(exist_ok=True)
-        metrics = log.with_suffix("") / "metrics.jsonl" if world.leads else None
+        trace_file = log.with_suffix("") / "trace.json" if world.leads else None
         with (
-            Metrics(metrics, world) as measured,
+            Trace(trace_file) as trace,
+            Metrics(None, world, trace) as measured,
             whole_trainer(system, world) as trainer,
         ):
             sampler = sampler_of(system)
@@ -41,6 +42,7 @@ def slow_in(world: World, folder: Path, rank: int, runs: list[tuple[System, str]
             for step, loaded in enumerate(Loader(sampler, world.rank, world.device).steps(range(_STEPS)), start=1):
                 report = trainer.step(step - 1, loaded.parts)
                 measured.record(step, 12 * step, report, 1.0, loaded)
+            measured.flush()
 
 
 def delay(trainer: WholeTrainer, sampler: Any, phase: str) -> None:
@@ -69,23 +71,20 @@ def test_a_delay_in_each_phase_of_a_rank_is_found_by_name(tiny: Tiny, tmp_path: 
         assert (found.rank, found.phase) == (1, phase)
         # beside another test, the rank that isn't slow lost 8 ms in that phase, too
         assert found.phase_behind_ms == pytest.approx(1e3 * _DELAY_S, rel=0.4)
-        first, *others = map(json.loads, (tmp_path / f"{number}" / "metrics.jsonl").read_text().splitlines())
-        assert "ranks_ms" not in first  # warm-up, and waiting for the first samples
-        assert all(set(line["ranks_ms"]) == set(PHASES) for line in others)
+        (phases,) = read_trace(tmp_path / f"{number}.txt").phases
+        assert phases.steps == _STEPS - 1  # without the first, which warms up and waits for the first samples
         if phase in (FORWARD, BACKWARD):  # the rank that isn't slow waits for the one that is
-            assert median(line["ranks_ms"]["wait"][0] for line in others) > 0.5e3 * _DELAY_S
+            assert phases.ms[WAIT][0] > 0.5e3 * _DELAY_S
 
 
 def test_the_rank_and_the_phase_follow_from_own_times() -> None:
     """Own times 30, 40, 31: rank 1 is 9.5 ms behind the median of the others, 8 of them in the backward pass."""
-    measured = {
+    times = {
         "data": [1.0, 0.5, 0.5],
         "forward": [10.0, 12.0, 10.5],
         "backward": [15.0, 23.5, 16.0],
         "optimizer": [4.0, 4.0, 4.0],
-        "wait": [10.0, 0.0, 9.0],
     }
-    times = rank_times({"ranks_ms": measured})
     found = find_straggler(times)
     assert found is not None
     assert (found.rank, found.phase) == (1, "backward")
@@ -107,9 +106,13 @@ def test_a_straggler_that_gains_time_in_another_phase_says_so() -> None:
 
 def test_report_names_the_straggler(tmp_path: Path, answer: Answer, printed: Printed) -> None:
     times = {"data": [1, 1], "forward": [10, 31], "backward": [20, 21], "optimizer": [3, 3], "wait": [22, 0]}
+    known = {phase: times.get(phase, [0, 0]) for phase in PHASES}
     log = write_run(tmp_path, steps=0, until_ms=600, status=None)
-    broken = row(3, ranks_ms={"data": [1, "x"]}) + row(4, ranks_ms=7)
-    (log.with_suffix("") / "metrics.jsonl").write_text(row(1) + row(2, ranks_ms=times) + broken)
+    file = log.with_suffix("") / "trace.json"
+    with Trace(file) as trace:
+        trace.phases(2, 1, known, None)
+    with file.open("a") as broken:
+        broken.write('{"ph":"X","pid":1000001,"tid":0,"name":"forward","dur":"x","args":7},\n{"ph":"X","pi')
     line = "rank 1 is slow in forward: it is 22.0 ms per step behind the others, of which 21.0 ms in forward"
     assert f"straggler: result_0: {line}" in printed("report", log)
     (content,) = answer("report", log)

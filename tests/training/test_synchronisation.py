@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 from bertbench.config import System
 from bertbench.distributed.world import World
-from bertbench.results.metrics import Metrics
+from bertbench.runs.metrics import Metrics
 from tests.conftest import Tiny
 from tests.ranks import run_each, run_ranks
 from tests.training.steps import loaded, whole_trainer

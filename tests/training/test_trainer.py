@@ -25,7 +25,7 @@ from bertbench.loading.loader import LoadedPart, Loader
 from bertbench.loading.sampler import Sampler
 from bertbench.model.bert import Bert
 from bertbench.optim.adam import MultiTensorAdam
-from bertbench.results.metrics import StepReport
+from bertbench.runs.metrics import StepReport
 from bertbench.training import evaluator as evaluator_module
 from bertbench.training import whole_trainer as trainer_module
 from bertbench.training.evaluator import Evaluator

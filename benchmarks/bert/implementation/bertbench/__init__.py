@@ -18,17 +18,18 @@ if TYPE_CHECKING:
     from bertbench.api.in_process import run_training
     from bertbench.api.judging import judge_folder, judge_log
     from bertbench.api.planning import RankPlan, StepAssignment, plan_rank, plan_step
-    from bertbench.api.runs import MeasuredAccuracy, RunResult, read_run
+    from bertbench.api.runs import read_run
     from bertbench.api.systems import load_system
     from bertbench.common.errors import BertbenchError
     from bertbench.config.system import System
+    from bertbench.runs.run_summary import MeasuredAccuracy, RunSummary
 
 __version__ = "0.2.0"
 __all__ = [
     "BertbenchError",
     "MeasuredAccuracy",
     "RankPlan",
-    "RunResult",
+    "RunSummary",
     "StepAssignment",
     "System",
     "__version__",
@@ -42,9 +43,9 @@ __all__ = [
 ]
 _HOMES = {
     "BertbenchError": "common.errors",
-    "MeasuredAccuracy": "api.runs",
+    "MeasuredAccuracy": "runs.run_summary",
     "RankPlan": "api.planning",
-    "RunResult": "api.runs",
+    "RunSummary": "runs.run_summary",
     "StepAssignment": "api.planning",
     "System": "config.system",
     "judge_folder": "api.judging",

@@ -18,7 +18,7 @@ import torch
 from torch import distributed
 
 from bertbench.api.planning import check_whole_number
-from bertbench.api.runs import RunResult, read_run
+from bertbench.api.runs import read_run
 from bertbench.checkpoint.start import check_start
 from bertbench.common.errors import ConfigError, RunError
 from bertbench.common.paths import shown_path
@@ -37,8 +37,9 @@ from bertbench.launch.options import TRAIN, RunOptions
 from bertbench.launch.rank import SEED_BITS
 from bertbench.loading.inputs import open_data, recipe_differences
 from bertbench.machine.describe import hardware_differences
-from bertbench.results.files import ResultFiles
-from bertbench.results.run_progress import RunProgress
+from bertbench.runs.files import ResultFiles
+from bertbench.runs.run_progress import RunProgress
+from bertbench.runs.run_summary import RunSummary
 from bertbench.training.build import TrainOptions
 from bertbench.training.opened import open_run_files
 from bertbench.training.train import train
@@ -63,7 +64,7 @@ RUN_TRAINING = replace(
 @user_errors()
 def run_training(
     system: System, *, seed: int | None = None, log: str | Path | None = None, progress: bool = False
-) -> RunResult:
+) -> RunSummary:
     """Train a system of one rank in this process, to its target or its limit, and return the run.
 
     `seed` repeats the run that logged this seed, on the same CPU to the bit; None draws a seed. `log` is the new file

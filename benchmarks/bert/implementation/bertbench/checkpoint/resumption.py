@@ -13,8 +13,8 @@ from bertbench.common.json_object import differences_by_name, read_object
 from bertbench.common.paths import within_data
 from bertbench.common.system_faults import is_systems, unreadable
 from bertbench.config import System
-from bertbench.results.files import ResultFiles
-from bertbench.results.mlperf_log import CLOCK_SET, INTERRUPTED, MlperfLog
+from bertbench.runs.files import ResultFiles
+from bertbench.runs.mlperf_log import CLOCK_SET, INTERRUPTED, MlperfLog
 
 if TYPE_CHECKING:
     from compliance.read.log import Event
@@ -182,8 +182,8 @@ def continue_run(resumption: Resumption, system: System) -> None:
     """
     sign = _last_sign(resumption.files.metrics) if system.launch.device == "cpu" else None
     count, cause = restore_files(resumption.files, resumption.meta)
-    with resumption.files.open_timeline() as timeline:
-        timeline.resumed(resumption.meta.step, sign)
+    with resumption.files.open_trace() as trace:
+        trace.resumed(resumption.meta.step, sign)
     with MlperfLog(resumption.log) as log:
         log.point(
             RESUMED,

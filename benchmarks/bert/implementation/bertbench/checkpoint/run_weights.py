@@ -20,7 +20,7 @@ from bertbench.data.store.manifest import file_sha256
 from bertbench.data.text.vocabulary import Vocabulary
 from bertbench.model.bert import Bert
 from bertbench.model.logical_tensors import logical_weights
-from bertbench.results.files import ResultFiles
+from bertbench.runs.files import ResultFiles
 
 _EXPECTED = "a weights file, a run's folder or log (result_<n>, result_<n>.txt), or a snapshot's folder (step_<k>)"
 

@@ -23,9 +23,9 @@ from bertbench.common.seeding import derive
 from bertbench.config import System
 from bertbench.distributed import evidence
 from bertbench.distributed.world import World
-from bertbench.results.files import ResultFiles
-from bertbench.results.metrics import Metrics
-from bertbench.run_files.formats import SNAPSHOT
+from bertbench.runs.files import ResultFiles
+from bertbench.runs.metrics import Metrics
+from bertbench.runs.trace_format import SNAPSHOT
 
 
 class Checkpointable(Protocol):
@@ -79,10 +79,10 @@ class Snapshots:
         """Save a snapshot after `step` steps, due or not, if one is possible; return when it is written."""
         if self._possible and step != self._step:
             self._save(trainer, step, evaluations, metrics)
-        metrics.timeline.begin(SNAPSHOT, step=step)
+        metrics.trace.begin(SNAPSHOT, step=step)
         self.wait()
         self._world.barrier()  # until rank 0 has published it
-        metrics.timeline.ended()
+        metrics.trace.ended()
 
     def _save(self, trainer: Checkpointable, step: int, evaluations: list[tuple[int, float]], metrics: Metrics) -> None:
         """Copy the state once the previous snapshot is written, and begin to write it."""
@@ -90,7 +90,7 @@ class Snapshots:
 
         self._step = step
         metrics.flush()  # earlier lines must be on disk before the snapshot
-        with metrics.timeline.interrupted_by(SNAPSHOT, step=step):
+        with metrics.trace.interrupted_by(SNAPSHOT, step=step):
             self.wait()
             state = {**trainer.state(), **self._random_state()}
             meta = self._meta(self._files, step, evaluations) if self._files else None

@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING
 from bertbench.cli.arguments import add_flag, add_path, add_ruleset, emit, say, write_file
 from bertbench.common.errors import ConfigError, DataError, RunError
 from bertbench.common.paths import runs_folder, shown_path
+from compliance.read.record import printable
 
 if TYPE_CHECKING:
-    from bertbench.report.tracked_run import TrackedRun
+    from bertbench.runs.run_summary import RunSummary
 
 _LONGEST_REASON = 300
 
 
 def add_report_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the runs, the rules they are judged by, and what to show of them."""
-    from bertbench.report.run_list import LISTED
+    from bertbench.runs.listing import LISTED
 
     add_path(parser, "results", "RESULTS", "logs or folders of logs (default: runs/, or LOGDIR)", nargs="*")
     add_ruleset(parser, "ruleset to judge by", of_each_log=True)
@@ -52,22 +53,21 @@ def report(arguments: argparse.Namespace) -> int:
 
 def _report(arguments: argparse.Namespace, folders: list[Path], more: Sequence[str] = ()) -> None:
     """Print the tables of the runs, then the lines in `more`; write the page if requested."""
-    from bertbench.report.run_groups import judged_groups, summarized
-    from bertbench.report.run_tables import report_text
+    from bertbench.runs.groups import judged_groups
+    from bertbench.runs.tables import report_text
 
     groups = judged_groups(folders, arguments.ruleset)
-    contents = [summarized(group) for group in groups]
     if arguments.html:
-        from bertbench.report.report_page import report_page
+        from bertbench.runs.report_page import report_page
 
-        write_file(arguments.html, report_page(groups, contents, arguments.html.parent))
-    text = "\n\n".join(report_text(content, arguments.details) for content in contents)
-    emit(arguments.json, contents, text, *more)
+        write_file(arguments.html, report_page(groups, arguments.html.parent))
+    text = "\n\n".join(report_text(group, arguments.details) for group in groups)
+    emit(arguments.json, [group.fields() for group in groups], text, *more)
 
 
 def _follow(arguments: argparse.Namespace, folders: list[Path]) -> None:
     """Print the tables whenever the runs have grown, each time with how far the running ones are."""
-    from bertbench.report.growing_runs import each_growth, has_begun, progress_line
+    from bertbench.runs.growing_runs import each_growth, has_begun, progress_line
 
     for number, logs in enumerate(each_growth(folders)):
         if number:
@@ -81,14 +81,17 @@ def _follow(arguments: argparse.Namespace, folders: list[Path]) -> None:
 
 def _list_runs(arguments: argparse.Namespace, folders: list[Path]) -> int:
     """Print a row for each run, smoke tests and profiles included."""
-    from bertbench.report.run_list import NO_LOG, arranged, check_log, list_text, listed, run_logs, why_no_log
+    from bertbench.runs.judged_runs import judged_runs
+    from bertbench.runs.listing import arranged, list_text, listed, run_logs
+    from compliance.read.source import CannotJudge
 
     logs = [log for folder in folders for log in run_logs(folder)]
-    rows = [listed(log, arguments.ruleset) for log in logs]
-    no_logs = [log for log, row in zip(logs, rows, strict=True) if row["status"] == NO_LOG]
-    if len(no_logs) == len(logs):
-        check_log(logs[0])  # raises an error with the reason
-    say(*map(why_no_log, no_logs))
+    runs, _ = judged_runs(logs, arguments.ruleset)
+    no_logs = [judged.why_no_log for judged in runs if not judged.is_log]
+    if len(no_logs) == len(runs):
+        raise CannotJudge(no_logs[0])
+    say(*map(printable, no_logs))
+    rows = [*map(listed, runs)]
     if arguments.sort not in (None, "log"):  # run_logs sorts by log, with 9 before 10
         rows = arranged(rows, arguments.sort)
     emit(arguments.json, rows, list_text(rows))
@@ -104,8 +107,7 @@ def add_compare_arguments(parser: argparse.ArgumentParser) -> None:
 
 def compare(arguments: argparse.Namespace) -> int:
     """Print the differences between two runs, or two sets of runs."""
-    from bertbench.report.comparison import compared
-    from bertbench.report.comparison_text import comparison_text
+    from bertbench.runs.comparison import compared, comparison_text
 
     comparison = compared(arguments.a, arguments.b, arguments.ruleset)
     emit(arguments.json, comparison, comparison_text(comparison))
@@ -114,7 +116,7 @@ def compare(arguments: argparse.Namespace) -> int:
 
 def add_track_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the runs and the tracker."""
-    from bertbench.report.trackers import TRACKERS
+    from bertbench.runs.trackers import TRACKERS
 
     add_path(parser, "runs", "RUNS", "logs or folders of logs", nargs="+")
     parser.add_argument("--to", choices=TRACKERS, required=True, help="tracker to copy to")
@@ -128,39 +130,38 @@ def add_track_arguments(parser: argparse.ArgumentParser) -> None:
 
 def track(arguments: argparse.Namespace) -> int:
     """Copy runs to a tracker from their files, and replace earlier copies of them."""
-    from bertbench.report.run_list import run_logs
-    from bertbench.report.tracked_run import TrackedRun
-    from bertbench.report.trackers import check_installed
+    from bertbench.runs.listing import run_logs
+    from bertbench.runs.run_summary import read_summary
+    from bertbench.runs.trackers import check_installed, tracked_name
 
     logs = [log for path in arguments.runs for log in run_logs(path)]
-    runs = [TrackedRun.read(log) for log in logs]
+    runs = [read_summary(log) for log in logs]
     check_installed(arguments.to)
     out = arguments.out or runs_folder() / arguments.to
-    names = [run.name for run in runs]
+    names = [tracked_name(run) for run in runs]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise DataError(
             f"{', '.join(twice)}: two logs have this name and would share a record; track them one at a time"
         )
     content = []
     lines = []
-    for run in runs:
+    for run, name in zip(runs, names, strict=True):
         steps = _copy(run, arguments.to, out)
-        content.append({"log": str(run.log), "name": run.name, "steps": steps})
-        lines.append(f"{shown_path(run.log)}: {steps:,} steps to {arguments.to} as {run.name}")
+        content.append({"log": str(run.log), "name": name, "steps": steps})
+        lines.append(f"{shown_path(run.log)}: {steps:,} steps to {arguments.to} as {name}")
     emit(arguments.json, content, *lines, f"in {shown_path(out)}")
     return 0
 
 
-def _copy(run: "TrackedRun", name: str, out: Path) -> int:
+def _copy(run: "RunSummary", name: str, out: Path) -> int:
     """Copy a run to a tracker; return the number of steps. Raises RunError if the tracker refuses it."""
-    from bertbench.report.run_list import status
-    from bertbench.report.trackers import open_tracker
+    from bertbench.runs.trackers import final_numbers, open_tracker, tracked_steps
 
-    steps = run.steps()
+    steps = tracked_steps(run)
     try:
         tracker = open_tracker(name, run, out)
         tracker.record(steps)
-        tracker.close(status(run.log, run.facts), run.final_numbers())
+        tracker.close(run.status, final_numbers(run))
     except Exception as error:  # each tracker raises errors of its own kind
         reason = " ".join(str(error).split())[:_LONGEST_REASON]
         message = f"{run.log}: {name} couldn't record it in {out} ({reason}); name another folder with --out"

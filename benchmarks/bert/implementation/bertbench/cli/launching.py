@@ -138,7 +138,7 @@ def _print_start(arguments: argparse.Namespace, start: "JobStart") -> None:
 def _close(arguments: argparse.Namespace) -> int:
     """End the log of a run whose ranks are gone, for run.sub."""
     from bertbench.launch.local import close_log
-    from bertbench.results.files import ResultFiles
+    from bertbench.runs.files import ResultFiles
 
     close_log(ResultFiles(arguments.close), arguments.reason or "all ranks have exited")
     return 0

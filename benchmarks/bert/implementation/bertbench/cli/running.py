@@ -29,7 +29,7 @@ from bertbench.distributed.ranks import launched_node, launched_ranks
 if TYPE_CHECKING:
     from bertbench.config import System
     from bertbench.launch.options import RunOptions
-    from bertbench.results.files import ResultFiles
+    from bertbench.runs.files import ResultFiles
     from bertbench.training.technique import Technique
 
 _LEAST_GBIT = {"cuda": 100.0, "cpu": 0.0}

@@ -36,7 +36,7 @@ def add_package_arguments(parser: argparse.ArgumentParser) -> None:
 
 def package(arguments: argparse.Namespace) -> int:
     """Build a submission package from results and sources, and print the judge's verdict."""
-    from bertbench.results.package import build
+    from bertbench.runs.package import build
     from compliance import package_text
 
     judgement = build(

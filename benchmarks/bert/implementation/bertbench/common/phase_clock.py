@@ -11,7 +11,7 @@ from torch.profiler import record_function
 
 from bertbench.common import phases
 
-# Names of ranges in a profile; `phases` has the names in metrics.jsonl.
+# Names of ranges in a profile; `phases` has the names in trace.json.
 ATTENTION = "attention"
 FORWARD = "forward"
 BACKWARD = "backward"

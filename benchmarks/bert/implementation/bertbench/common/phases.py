@@ -16,5 +16,3 @@ OWN = (DATA, FORWARD, BACKWARD, OPTIMIZER)
 PHASES = (*OWN, WAIT, STAGE_WAIT, REPLAY)
 """STAGE_WAIT is the time that a rank of a pipeline waits for other stages, from its first pass of a step to its last.
 A replayed step is one phase, because a CUDA graph has no marks inside."""
-RANKS_MS = "ranks_ms"
-"""Field of metrics.jsonl: mean milliseconds per step by phase and rank, since the previous line with the field."""

@@ -1,6 +1,6 @@
 """Measure start-up in pieces, from the launch of a run to the end of its first step.
 
-A piece lasts from one mark to the next. run_files/log_spans.py has the names and the order of the pieces.
+A piece lasts from one mark to the next. runs/log_spans.py has the names and the order of the pieces.
 """
 
 import os
@@ -38,10 +38,13 @@ class Startup:
         """Return when a piece ended, in seconds since 1970; None if it hasn't."""
         return self._ended.get(piece)
 
+    def spans(self) -> list[tuple[str, float, float]]:
+        """Return the finished pieces in order, each with its beginning and its end in seconds since 1970."""
+        return [(piece, began, end) for (_, began), (piece, end) in pairwise(self._ended.items())]
+
     def seconds(self) -> dict[str, float]:
         """Return the seconds of each finished piece, in order."""
-        times = list(self._ended.items())
-        return {piece: round(end - began, 6) for (_, began), (piece, end) in pairwise(times)}
+        return {piece: round(end - began, 6) for piece, began, end in self.spans()}
 
     def gathered(self, world: World) -> dict[str, dict[str, float]]:
         """Return rank 0's pieces, and the longest time of each over all ranks.

@@ -11,7 +11,7 @@ from bertbench.common.system_faults import unwritable
 from bertbench.finetune.answers import Prediction
 from bertbench.finetune.squad_inputs import Inputs
 from bertbench.model.bert import Bert
-from bertbench.results.files import ResultFiles
+from bertbench.runs.files import ResultFiles
 
 
 class FinetuneFiles(ResultFiles):

@@ -25,9 +25,9 @@ from bertbench.finetune.squad_inputs import Inputs
 from bertbench.finetune.system import with_steps
 from bertbench.loading.loader import LoadedPart
 from bertbench.machine.peak_rate import PeakRate, peak_rate
-from bertbench.results.flop_rate import FlopRate
-from bertbench.results.mlperf_log import MlperfLog
-from bertbench.results.opening import open_run
+from bertbench.runs.metrics import FlopRate
+from bertbench.runs.mlperf_log import MlperfLog
+from bertbench.runs.opening import open_run
 from bertbench.training.whole_trainer import WholeTrainer
 
 if TYPE_CHECKING:

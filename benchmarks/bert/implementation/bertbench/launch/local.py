@@ -32,9 +32,9 @@ from bertbench.launch.options import RUN, RunOptions
 from bertbench.machine.describe import hardware_differences
 from bertbench.machine.gpu_support import check_gpus
 from bertbench.machine.oom import oom_kills
-from bertbench.results.files import ResultFiles
-from bertbench.results.mlperf_log import INTERRUPTED, MlperfLog
-from bertbench.run_files.json_files import metric_rows
+from bertbench.runs.files import ResultFiles
+from bertbench.runs.json_files import metric_rows
+from bertbench.runs.mlperf_log import INTERRUPTED, MlperfLog
 
 PREEMPTED = StoppedError.exit_code
 """Exit code of a run that SIGTERM or SIGUSR1 stopped; the scheduler may queue it again."""
@@ -160,8 +160,8 @@ def _attempts(
 
 def begin_attempt(files: ResultFiles, resumption: Resumption | None, system: System, options: RunOptions) -> None:
     """Record that ranks are started, and restore a resumed run's files to its snapshot."""
-    with files.open_timeline() as timeline:
-        timeline.attempt(options.began, options.allocated, options.submitted)
+    with files.open_trace() as trace:
+        trace.attempt(options.began, options.allocated, options.submitted)
     if resumption:
         continue_run(resumption, system)
 
@@ -298,8 +298,8 @@ def close_log(files: ResultFiles, reason: str | None, again: bool = False) -> No
 
 
 def _end_attempt(files: ResultFiles) -> None:
-    with files.open_timeline() as timeline:
-        timeline.ended()
+    with files.open_trace() as trace:
+        trace.ended()
 
 
 def hopeless(deaths: Sequence[Death]) -> bool:

@@ -21,10 +21,10 @@ from bertbench.loading.sampler import Sampler, make_planner
 from bertbench.machine.caches import clear_caches
 from bertbench.machine.choose_arithmetic import Arithmetic, choose_arithmetic
 from bertbench.machine.peak_rate import PeakRate, peak_rate
-from bertbench.results.files import ResultFiles
-from bertbench.results.mlperf_log import MlperfLog
-from bertbench.results.profiling import Profiler
-from bertbench.results.submission import log_submission, log_weights
+from bertbench.runs.files import ResultFiles
+from bertbench.runs.mlperf_log import MlperfLog
+from bertbench.runs.profiling import Profiler
+from bertbench.runs.submission import log_submission, log_weights
 from bertbench.training.evaluator import Evaluator, LayoutEvaluator
 from bertbench.training.self_check import check_fast_paths
 from bertbench.training.technique import EVERY_STEP, Technique

@@ -32,7 +32,7 @@ from bertbench.model.arithmetic import attends_by_flash
 from bertbench.model.linear import Products
 from bertbench.model.products import Shape
 from bertbench.model.sequences import EqualLengths, Sequences
-from bertbench.results.metrics import StepReport
+from bertbench.runs.metrics import StepReport
 from bertbench.training.recording import Record, is_out_of_memory, launch_share, recorder, saves_time
 from bertbench.training.whole_trainer import WARMUP_STEPS, WholeTrainer
 

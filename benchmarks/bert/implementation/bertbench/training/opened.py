@@ -13,7 +13,7 @@ from bertbench.common.paths import runs_folder
 from bertbench.config import System
 from bertbench.launch.options import RunOptions
 from bertbench.loading.inputs import open_split
-from bertbench.results.files import ResultFiles, reserve_number
+from bertbench.runs.files import ResultFiles, reserve_number
 from bertbench.training.build import make_sampler
 from bertbench.training.technique import EVERY_STEP, Technique, check_resumed
 from compliance.read.find import LOG_PATTERN
@@ -124,7 +124,7 @@ def _new(system: System, options: RunOptions) -> ResultFiles:
     if options.resume == "auto" and files.folder.exists():  # that run never started; otherwise it would be resumed
         files.discard(again=True)
     else:
-        files.timeline.unlink(missing_ok=True)
+        files.trace.unlink(missing_ok=True)
     return files
 
 

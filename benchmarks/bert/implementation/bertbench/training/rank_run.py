@@ -19,34 +19,34 @@ from bertbench.launch.rank import agreed_seed, as_rank
 from bertbench.launch.variables import differing
 from bertbench.machine.describe import hardware_differences
 from bertbench.machine.gpu_support import check_gpus
-from bertbench.results.files import ResultFiles
-from bertbench.results.mlperf_log import Run
-from bertbench.results.profiling import Profiler
-from bertbench.results.run_progress import RunProgress
-from bertbench.run_files.straggler import straggler_of
+from bertbench.runs.files import ResultFiles
+from bertbench.runs.mlperf_log import Run
+from bertbench.runs.profiling import Profiler
+from bertbench.runs.run_progress import RunProgress
+from bertbench.runs.run_summary import read_summary
+from bertbench.runs.straggler import straggler_of
 from bertbench.training.build import TrainOptions
 from bertbench.training.opened import OpenedRun, open_run_files
 from bertbench.training.short_run import shortened
 from bertbench.training.technique import EVERY_STEP, Technique
 from bertbench.training.train import train
-from compliance.read.log import CannotJudge, read_events
-from compliance.read.run import RunFacts
+from compliance.read.source import CannotJudge
 
 
 def outcome(files: ResultFiles) -> dict[str, object]:
     """Return the outcome of a run, read from its log, for `train --json`."""
     try:
-        facts = RunFacts(read_events(files.log))
+        run = read_summary(files.log)
     except CannotJudge:  # the run never started and wrote no log
         return {"log": None, "status": "not started"}
     return {
         "log": str(files.log),
-        "status": facts.status,
-        **({"not_a_result": facts.not_a_result} if facts.not_a_result else {}),
-        "seed": facts.seed,
-        "best_accuracy": facts.best_accuracy,
-        "samples": facts.samples,
-        "time_to_train_s": facts.time_to_train_s,
+        "status": run.status,
+        **({"not_a_result": run.not_a_result} if run.not_a_result else {}),
+        "seed": run.seed,
+        "best_accuracy": run.best_accuracy,
+        "samples": run.samples,
+        "time_to_train_s": run.time_to_train_s,
     }
 
 
@@ -90,7 +90,7 @@ def run_as_rank(
             own_files = files if world.leads else None
             run = train(system, world, seed, own_files, progress, chosen)
             if own_files and options.short == "profile":
-                progress.message(profiler.write(files.folder))
+                progress.message(profiler.write(files))
             for line in _closing_lines(run, options.short, own_files):
                 progress.message(line)
     return 0 if run.reason is None or options.short else TARGET_MISSED

@@ -6,7 +6,7 @@ Their log has the event `not_a_result`, never ends with success, and is never na
 from bertbench.common.errors import ConfigError
 from bertbench.config import System
 from bertbench.launch.options import Short
-from bertbench.results.profiling import PROFILED_STEPS
+from bertbench.runs.profiling import PROFILED_STEPS
 
 _SMOKE_STEPS = 5
 _SMOKE_SNAPSHOT_STEP = 3

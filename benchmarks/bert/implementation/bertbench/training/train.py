@@ -12,13 +12,13 @@ from bertbench.data.store.manifest import Manifest
 from bertbench.distributed.preemption import Preemption, stop_at_once
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
-from bertbench.results.files import ResultFiles
-from bertbench.results.flop_rate import FlopRate
-from bertbench.results.mlperf_log import Run
-from bertbench.results.opening import open_run
-from bertbench.results.profiling import Profiler
-from bertbench.results.run_progress import RunProgress
-from bertbench.results.submission import log_samples_by_stratum
+from bertbench.runs.files import ResultFiles
+from bertbench.runs.metrics import FlopRate
+from bertbench.runs.mlperf_log import Run
+from bertbench.runs.opening import open_run
+from bertbench.runs.profiling import Profiler
+from bertbench.runs.run_progress import RunProgress
+from bertbench.runs.submission import log_samples_by_stratum
 from bertbench.training.build import NEW_RUN, TrainOptions, build_run
 from bertbench.training.trainer import Trainer
 
@@ -129,11 +129,11 @@ def _write_last_files(
     run: Run,
     progress: RunProgress,
 ) -> None:
-    """Write the files that follow when the clock has stopped: a pipeline's timeline, and the weights. Collective."""
+    """Write the files that follow when the clock has stopped: a pipeline's steps, and the weights. Collective."""
     if system.layout.pipeline > 1:
-        from bertbench.results.pipeline_timeline import write_pipeline_timeline  # noqa: PLC0415 - for few runs
+        from bertbench.runs.pipeline_trace import write_pipeline_trace  # noqa: PLC0415 - for few runs
 
-        write_pipeline_timeline(trainer.stage_spans(), system, world, files)
+        write_pipeline_trace(trainer.stage_spans(), system, world, files)
     if system.checkpoint.final_weights:
         progress.message(write_final_weights(system, world, trainer, files, seed, run.samples))
 

@@ -23,8 +23,8 @@ from bertbench.loading.loader import LoadedPart
 from bertbench.model.bert import Bert
 from bertbench.model.logical_tensors import local
 from bertbench.optim.interface import Optimizer
-from bertbench.results.metrics import StepReport
-from bertbench.results.step_description import StepDescription
+from bertbench.runs.metrics import StepReport
+from bertbench.runs.step_description import StepDescription
 from bertbench.training.gradient_path import GradientPath
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from bertbench.model.linear import Products
 from bertbench.model.logical_tensors import logical_weights
 from bertbench.model.products import Shape, set_products
 from bertbench.model.shape import BertShape
-from bertbench.results.metrics import StepReport
+from bertbench.runs.metrics import StepReport
 from bertbench.training.gradient_path import build_path
 from bertbench.training.task import PRE_TRAINING, Task
 from bertbench.training.technique import EVERY_STEP, Technique
