@@ -6,13 +6,14 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from statistics import fmean
 from typing import NamedTuple
 
 from bertbench.common.errors import RunError
 from bertbench.config import System
 from bertbench.distributed.cores import available_cores
 from bertbench.runs.log_spans import evaluation_s
+from bertbench.runs.trace_format import TRACE_FILE
+from bertbench.runs.trace_reader import read_trace_file
 from compliance.read.log import read_events
 from compliance.read.run import RunFacts
 from lab.bench.device_use import gpu_use, processor_use, run_sampled
@@ -103,13 +104,12 @@ def fine_tune(system: System, files: Files, layout: Layout, settings: Sequence[s
     else:
         device_use = processor_use(samples, began_ms, ended_ms, cores=min(layout.ranks, available_cores()))
     steps = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-    bubbles = [step["bubble"] for step in steps if "bubble" in step]
     last_epoch = json.loads((out / "scores.json").read_text())["epochs"][-1]
     return Run(
         seconds=(ended_ms - began_ms) / 1e3 - evaluation_s(facts),
         samples=steps[-1]["samples"],
         device_use=device_use,
-        bubble=fmean(bubbles) if bubbles else None,
+        bubble=read_trace_file(out / TRACE_FILE).bubble(),
         losses=[step["loss"] for step in steps],
         scores={name: last_epoch[name] for name in ("exact", "f1", "loss")},
     )

@@ -12,6 +12,7 @@ from bertbench.distributed.world import World
 from bertbench.finetune.output import reserve_folder
 from bertbench.finetune.run import finetune
 from bertbench.finetune.squad_inputs import Inputs
+from bertbench.runs.trace_reader import read_trace_file
 from tests.conftest import Tiny
 from tests.finetune.conftest import content_of_lines
 from tests.ranks import run_each
@@ -31,10 +32,12 @@ def course(world: World, system: System, inputs: Inputs, out: Any) -> dict[str, 
     if not files:
         return {"epochs": epochs}
     steps = content_of_lines(files.metrics)
+    trace = read_trace_file(files.trace)
+    bubbles = [phases.bubble(trace.stages) for phases in trace.phases]
     return {
         "loss": [step["loss"] for step in steps],
         "norm": [step["grad_norm"] for step in steps],
-        "bubbles": [step["bubble"] for step in steps if "bubble" in step],
+        "bubbles": [bubble for bubble in bubbles if bubble is not None],
         "epochs": epochs,
         "weights": {name: tensor.numpy() for name, tensor in Weights.open(files.weights).read().items()},
     }

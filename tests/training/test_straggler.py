@@ -50,7 +50,7 @@ def delay(trainer: WholeTrainer, sampler: Any, phase: str) -> None:
         time.sleep(_DELAY_S)
 
     if phase == FORWARD:
-        trainer.model.register_forward_pre_hook(sleep)
+        trainer.model.layers[0].register_forward_pre_hook(sleep)
     elif phase == OPTIMIZER:
         step = trainer.optimizer.step
         trainer.optimizer.step = lambda *given: (sleep(), step(*given))  # type: ignore[method-assign]

@@ -100,12 +100,17 @@ class RunTrace:
 
 
 def read_trace(log: Path) -> RunTrace:
-    """Return what a log's trace holds."""
+    """Return what the trace beside a log holds."""
+    return read_trace_file(log.with_suffix("") / TRACE_FILE)
+
+
+def read_trace_file(path: Path) -> RunTrace:
+    """Return what a trace holds; nothing if there is none."""
     activities: list[Activity] = []
     phases: list[StepPhases] = []
     stages = {}
     passes: list[PassBar] = []
-    for event in json_lines(log.with_suffix("") / TRACE_FILE):
+    for event in json_lines(path):
         process = event.get("pid")
         details = event.get("args")
         details = details if isinstance(details, dict) else {}
