@@ -74,7 +74,7 @@ def test_a_conversion_is_reused_and_never_overwrites_another(tmp_path: Path) -> 
     vocabulary = Vocabulary((*SPECIAL_TOKENS, *(str(number) for number in range(5, VOCAB_SIZE))))
     assert convert_samples(tmp_path / "out", conversion, QUIET)[1]
     for changed, expected in (
-        ({"files": (other,)}, r"source\.train\.files: was"),
+        ({"files": (other,)}, r"source\.train\.files: entry 1 was"),
         ({"shard_samples": 3}, r"recipe\.shard_samples: was 2, is 3"),
         ({"split": "eval"}, r"source\.eval\.files: was None"),
         ({"vocab_size": 60}, r"recipe\.vocab_size: was 53, is 60"),

@@ -169,11 +169,15 @@ def test_a_dataset_is_reused_only_for_the_same_files_in_the_same_order(tiny_fold
         path.write_text(tiny_text(Random(number), articles=200))
     prepare(tmp_path / "out", {"text": files}, recipe, None, QUIET)
     assert prepare(tmp_path / "out", {"text": files}, recipe, None, QUIET)[1]
-    for others in (files[1:], files[:1], files[::-1]):
-        with pytest.raises(DataError, match="holds another dataset"):
+    for others, difference in (
+        (files[1:], "had 2 entries, has 1; entry 1 was"),
+        (files[:1], "had 2 entries, has 1; entry 2 was"),
+        (files[::-1], "was the same 2 entries in another order"),
+    ):
+        with pytest.raises(DataError, match=f"holds another dataset .source.text: {difference}"):
             prepare(tmp_path / "out", {"text": others}, recipe, None, QUIET)
     files[0].write_text(tiny_text(Random(7), articles=200))
-    with pytest.raises(DataError, match=r"source\.text: was \[\['wiki_00'"):
+    with pytest.raises(DataError, match=r"source\.text: entry 1 was \['wiki_00'"):
         prepare(tmp_path / "out", {"text": files}, recipe, None, QUIET)
 
 

@@ -130,6 +130,9 @@ def test_extra_params_say_whether_a_batch_counts_packed_rows(honoured: Honoured,
     packed = {"EXTRA_PARAMS": "--dense_seq_output --packed_samples --use_cuda_graph", "PACKING_FACTOR": "1"}
     arguments = honoured({"DGXSYSTEM": name, "BATCHSIZE": "40", **packed}, system="dgxh200_n1")
     assert arguments.overrides == ["data.local_batch=80"]
+    (said,) = [line for line in arguments.variables.lines if line.startswith("EXTRA_PARAMS")]
+    assert "counts packed rows" in said
+    assert "not used" not in said
 
 
 def test_a_name_counts_the_rows_that_extra_params_pack(honoured: Honoured) -> None:

@@ -51,12 +51,19 @@ def differences_by_name(then: Mapping[str, Any], now: Mapping[str, Any]) -> dict
 
 
 def _difference(name: str, before: Any, after: Any) -> str:
-    """Return the line of a difference; long lists that begin alike are shown from their first difference."""
-    if isinstance(before, list) and isinstance(after, list) and repr(before)[:_SHOWN] == repr(after)[:_SHOWN]:
-        alike = len(list(takewhile(lambda pair: pair[0] == pair[1], zip(before, after, strict=False))))
-        before = before[alike:]
-        after = after[alike:]
+    """Return the line of a difference; of lists, it names the first entry that differs."""
+    if isinstance(before, list) and isinstance(after, list):
+        return _list_difference(name, before, after)
     return f"{name}: was {repr(before)[:_SHOWN]}, is {repr(after)[:_SHOWN]}"
+
+
+def _list_difference(name: str, before: list[Any], after: list[Any]) -> str:
+    if sorted(map(repr, before)) == sorted(map(repr, after)):
+        return f"{name}: was the same {len(before)} entries in another order"
+    alike = len(list(takewhile(lambda pair: pair[0] == pair[1], zip(before, after, strict=False))))
+    counts = "" if len(before) == len(after) else f"had {len(before)} entries, has {len(after)}; "
+    old, new = (repr(entries[alike])[:_SHOWN] if alike < len(entries) else "nothing" for entries in (before, after))
+    return f"{name}: {counts}entry {alike + 1} was {old}, is {new}"
 
 
 def _flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

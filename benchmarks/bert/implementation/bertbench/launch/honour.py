@@ -110,7 +110,10 @@ class _Honouring:
         self._name_those_left(system)
         self._image_and_folders()
         for exported in self.among(NOT_READ):
-            self.variables.pass_over(exported, TABLE[exported.name].instead)
+            if exported.name == "EXTRA_PARAMS" and self.packed:
+                self.variables.honour(exported, "BATCHSIZE counts packed rows; other options of it are settings here")
+            else:
+                self.variables.pass_over(exported, TABLE[exported.name].instead)
 
     def _raise_problems(self) -> None:
         if self.problems:
