@@ -11,7 +11,7 @@ from bertbench.common.intervals import holm, p_value
 from bertbench.runs.run_summary import read_summary
 from docs.site.tables import RESULTS, link, read, table
 
-_STUDIES = ("clip", "buckets", "compression")
+_STUDIES = ("clip", "buckets", "compression", "adam_and_lamb")
 """Studies that compare samples in pairs of runs."""
 OPTIMIZER_STUDY = RESULTS / "studies" / "optimizer.json"
 _OPTIMIZERS = {"lamb": "LAMB", "muon": "Muon"}
