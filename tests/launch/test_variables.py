@@ -133,6 +133,8 @@ def test_extra_params_say_whether_a_batch_counts_packed_rows(honoured: Honoured,
     (said,) = [line for line in arguments.variables.lines if line.startswith("EXTRA_PARAMS")]
     assert "counts packed rows" in said
     assert "not used" not in said
+    (said,) = honoured(packed | {"PACKING_FACTOR": ""}, system="dgxh200_n1").variables.lines
+    assert "EXTRA_PARAMS" in said and "not used" in said, "no BATCHSIZE that it could count"
 
 
 def test_a_name_counts_the_rows_that_extra_params_pack(honoured: Honoured) -> None:

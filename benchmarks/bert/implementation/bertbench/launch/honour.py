@@ -110,7 +110,7 @@ class _Honouring:
         self._name_those_left(system)
         self._image_and_folders()
         for exported in self.among(NOT_READ):
-            if exported.name == "EXTRA_PARAMS" and self.packed:
+            if exported.name == "EXTRA_PARAMS" and self.packed and "BATCHSIZE" in self.exported:
                 self.variables.honour(exported, "BATCHSIZE counts packed rows; other options of it are settings here")
             else:
                 self.variables.pass_over(exported, TABLE[exported.name].instead)
