@@ -99,7 +99,8 @@ def test_a_run_reaches_its_target_and_leaves_a_log_that_the_official_checker_pas
     assert [row["step"] for row in rows] == list(range(1, len(rows) + 1))
     assert rows[-1]["samples"] == 12 * len(rows) == outcome["samples"]
     expected = {"step", "samples", "loss", "lr", "grad_norm", "clipped", "step_ms", "load_efficiency"}
-    assert set(rows[0]) == expected | {"load_wait_ms", "tflops_per_device", "mfu"}
+    expected |= {"load_wait_ms", "tflops_per_device", "mfu", "cores_busy", "memory_gb", "peak_memory_gb"}
+    assert set(rows[0]) == expected
     (stop,) = [event for event in read_events(log) if event.key == "run_stop"]
     (reported,) = answer("report", log)
     spent = reported["runs"][0]["ledger"]

@@ -35,6 +35,8 @@ NO_LOG = "no log"
 """The status of a file that isn't a log."""
 INTERRUPTED = "interrupted"
 RUNNING = "running"
+_USES = {"cores_busy": mean, "device_busy": mean, "memory_gb": mean, "peak_memory_gb": max}
+"""The uses in a line of metrics.jsonl, and how those of all steps become one."""
 _SHORT_RUNS = ("smoke", "profile")
 _QUIET_S = 300.0  # a run on GPUs writes only at evaluations, which are minutes apart
 _QUIET_GAPS = 3
@@ -128,6 +130,19 @@ class RunSummary:
         """Return the mean over steps of mean load / largest load."""
         efficiencies = [value for _, value in self.curve("load_efficiency")]
         return mean(efficiencies) if efficiencies else None
+
+    @property
+    def use(self) -> dict[str, float]:
+        """Return what rank 0 used (machine/resource_use.py): means over steps, and the largest `peak_memory_gb`.
+
+        Empty for logs of other programs; without `device_busy` on a CPU.
+        """
+        use = {}
+        for name, combine in _USES.items():
+            values = [value for _, value in self.curve(name)]
+            if values:
+                use[name] = combine(values)
+        return use
 
     @property
     def metrics(self) -> Mapping[str, tuple[Any, ...]]:
