@@ -124,5 +124,7 @@ def test_quotas_are_simulated_beside_the_shares_of_the_dataset(
     }  # fmt: skip
     for quotas, why in refused.items():
         assert why in printed(*words, "--batch", 4, *methods, f"--strata-quotas={quotas}", code=2)
+    falling = [*words[:-1], "5,2", "--batch", 4, *methods, "--strata-quotas", "1,3"]
+    assert "--strata-edges 5,2" in printed(*falling, code=2), "sorted edges alone would swap the quotas"
     alone = [*words, "--batch", 4, "--methods", "planned", "--strata-quotas", "2,2"]
     assert "none of --methods planned draws by strata" in printed(*alone, code=2)

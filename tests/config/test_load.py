@@ -176,6 +176,11 @@ def test_a_system_file_that_is_not_there_is_one_error(tmp_path: Path) -> None:
         load_system(str(tmp_path / "gone.json"))
 
 
+def test_a_system_file_may_have_the_name_of_a_runs_record(tmp_path: Path) -> None:
+    path = write_json(tmp_path / "config.json", TINY_SYSTEM)
+    assert load_system(str(path)).name == "config"
+
+
 def test_a_base_file_is_merged_key_by_key(tmp_path: Path) -> None:
     write_json(tmp_path / "base.json", TINY_SYSTEM)
     system = load_system(write_json(tmp_path / "child.json", {"extends": "base", "model": {"layers": 3}}))

@@ -163,6 +163,9 @@ def test_scaling_lamb_or_beyond_what_betas_allow_is_refused() -> None:
         load_system("dgxa100_n8", ["scale_from_batch=448"])
     with pytest.raises(ConfigError, match="at most 82066"):
         load_system("dgxa100_n1_open", ["data.local_batch=16384"])
+    linear = ["optimizer.name=adam", "optimizer.ema_decay=0", "scale_from_batch=64", "scale_rule=linear"]
+    with pytest.raises(ConfigError, match="would become 0"):
+        load_system("cpu_demo", [*linear, "data.global_batch_size=65536", "schedule.max_steps=400"])  # 400 / 1,024
 
 
 @pytest.mark.parametrize("name", system_names())

@@ -12,12 +12,11 @@ from bertbench.plan.estimate import (
     OUR_SHARE,
     WORST_RATIO,
     estimate_run,
-    flops_per_sample,
     rate_of,
     reference_points,
     samples_to_converge,
 )
-from docs.site.gpu_rates import gpu_rates
+from docs.site.gpu_rates import flops_per_sample, gpu_rates
 from tests.conftest import Answer, Printed
 
 # 8 GPUs with 4 samples each, 100 steps of 0.5 s

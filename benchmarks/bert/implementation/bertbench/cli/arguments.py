@@ -1,6 +1,7 @@
 """Add arguments that several commands share, read the system that they name, and print answers and notes."""
 
 import argparse
+import json
 import os
 import sys
 from collections.abc import Collection
@@ -176,7 +177,7 @@ def _weights_setting(path: str) -> str:
     place = Path(path).absolute()
     data = data_folder("").absolute()
     name = place.relative_to(data) if place.is_relative_to(data) else place
-    return Override(f"{_CHECKPOINT}={name}", f"--weights {path}")
+    return Override(f"{_CHECKPOINT}={json.dumps(str(name))}", f"--weights {path}")
 
 
 def check_new_file(out: Path) -> None:

@@ -84,7 +84,7 @@ def system_from(path: Path, content: JsonObject, overrides: Iterable[str] = ()) 
     Raises ConfigError as `load_system` does.
     """
     origins: dict[str, str] = {}
-    is_run = path.name == RUN_CONFIG
+    is_run = path.name == RUN_CONFIG and "name" in content  # a system file may have the same name, but states none
     name = content["name"] if is_run else path.stem
     merged = _merged(path, content, (), origins) | {"name": name}
     overrides = list(overrides)

@@ -7,7 +7,7 @@ the judge.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -35,7 +35,12 @@ NO_LOG = "no log"
 """The status of a file that isn't a log."""
 INTERRUPTED = "interrupted"
 RUNNING = "running"
-_USES = {"cores_busy": mean, "device_busy": mean, "memory_gb": mean, "peak_memory_gb": max}
+_USES: dict[str, Callable[[list[float]], float]] = {
+    "cores_busy": mean,
+    "device_busy": mean,
+    "memory_gb": mean,
+    "peak_memory_gb": max,
+}
 """The uses in a line of metrics.jsonl, and how those of all steps become one."""
 _SHORT_RUNS = ("smoke", "profile")
 _QUIET_S = 300.0  # a run on GPUs writes only at evaluations, which are minutes apart
