@@ -12,7 +12,7 @@ from typing import Any
 
 from bertbench.common.children import dying_with_us
 from bertbench.common.errors import RunError
-from bertbench.config import System, load_system
+from bertbench.config.given import override_texts
 from bertbench.runs.files import ResultFiles
 from bertbench.runs.growing_runs import has_begun
 from bertbench.runs.log_spans import evaluation_s
@@ -27,16 +27,6 @@ _FORMATS = {"precision.compute": "precision", "precision.residual": "residual"}
 """The settings of number formats, and their names in a run's arithmetic file."""
 
 
-def overrides(settings: Mapping[str, Any]) -> list[str]:
-    """Return settings as the values of --set."""
-    return [f"{name}={json.dumps(value)}" for name, value in settings.items()]
-
-
-def read_system(system: str, settings: Mapping[str, Any]) -> System:
-    """Return a system with settings. Raises ConfigError if they are invalid."""
-    return load_system(system, overrides(settings))
-
-
 def run_on_system(
     system: str, settings: Mapping[str, Any], seed: int, most_samples: float = math.inf, prune: Prune | None = None
 ) -> TrialOutcome:
@@ -49,9 +39,9 @@ def run_on_system(
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "run_0.txt"
         if prune is None:
-            train_here(system, overrides(settings), seed, log)
+            train_here(system, override_texts(settings), seed, log)
         else:
-            _train_watched(system, overrides(settings), seed, log, prune)
+            _train_watched(system, override_texts(settings), seed, log, prune)
         files = ResultFiles(log)
         arithmetic = json.loads(files.arithmetic.read_text(encoding="utf-8"))
         steps = [json.loads(line) for line in files.metrics.read_text(encoding="utf-8").splitlines()]
