@@ -14,8 +14,8 @@ from bertbench.common.children import dying_with_us
 from bertbench.common.errors import RunError
 from bertbench.config.given import override_texts
 from bertbench.runs.files import ResultFiles
-from bertbench.runs.growing_runs import has_begun
 from bertbench.runs.log_spans import evaluation_s
+from bertbench.runs.run_summary import is_empty
 from compliance.read.log import read_events
 from compliance.read.run import RunFacts
 from lab.bench.whole_run import check_ended, train_command, train_here
@@ -82,7 +82,7 @@ def _watched(process: "subprocess.Popen[bytes]", log: Path, prune: Prune) -> boo
     seen = 0
     while process.poll() is None:
         time.sleep(_LOOK_S)
-        if not log.exists() or not has_begun(log):
+        if not log.exists() or is_empty(log):
             continue
         course = _course(RunFacts(read_events(log)))
         if any(prune(*evaluation) for evaluation in course[seen:]):

@@ -26,8 +26,7 @@ from bertbench.finetune.system import with_steps
 from bertbench.loading.loader import LoadedPart
 from bertbench.machine.peak_rate import PeakRate, peak_rate
 from bertbench.runs.metrics import FlopRate
-from bertbench.runs.mlperf_log import MlperfLog
-from bertbench.runs.opening import open_run
+from bertbench.runs.mlperf_log import MlperfLog, open_run
 from bertbench.training.whole_trainer import WholeTrainer
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch import Tensor
 
+from bertbench.common.atomic import LineFile
 from bertbench.common.errors import RunError
 from bertbench.common.phase_clock import PhaseClock, clocked
 from bertbench.common.phases import PHASES
@@ -28,7 +29,6 @@ from bertbench.distributed.world import World
 from bertbench.loading.loader import LoadedStep
 from bertbench.machine.peak_rate import PeakRate
 from bertbench.model.shape import BatchCounts, FlopTerms
-from bertbench.runs.linefile import LineFile
 from bertbench.runs.trace import Trace
 
 FlopFields = dict[str, float | None]

@@ -24,8 +24,8 @@ from bertbench.model.bert import Bert
 from bertbench.model.logical_tensors import local
 from bertbench.optim.interface import Optimizer
 from bertbench.runs.metrics import StepReport
-from bertbench.runs.step_description import StepDescription
 from bertbench.training.gradient_path import GradientPath
+from bertbench.training.step_description import StepDescription
 
 if TYPE_CHECKING:
     from bertbench.common.stage_spans import StageSpan
