@@ -1,9 +1,9 @@
 """Size the forward passes of a step, for the formulas of `plan`: a simulation that draws Wikipedia's lengths.
 
-It plans nothing with the run's data and its planner; planned_steps.py does.
+It plans nothing with the run's data and its planner; planned_steps.py does. Shapes: S samples of a step.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -100,21 +100,29 @@ def parts_of_run(system: System) -> int:
 def _largest_of_ranks(samples: int, ranks: int, parts: int, longest: int, parts_of_run: int) -> Microbatch:
     """Return the largest part if each rank splits its share in the order in which samples were drawn."""
     parts_of_steps: list[Integers] = []
-    for step in range(_SIMULATED_STEPS):
-        lengths = np.minimum(draw_lengths(samples, PLAN_SEED + step), longest)
-        (rank_S,) = assign_by_cost(lengths[None], ranks, np.arange(longest + 1, dtype=np.float64), equal_counts=False)
+    for lengths_S, rank_S in _simulated_steps(samples, ranks, longest):
         for rank in range(min(ranks, RANKS_LOOKED_AT)):
-            parts_of_steps += in_parts(lengths[rank_S == rank], parts)
+            parts_of_steps += in_parts(lengths_S[rank_S == rank], parts)
     return Microbatch.largest_of(parts_of_steps, longest, parts_of_run)
 
 
 @cache
 def _simulated_parts(samples: int, parts: int, longest: int) -> tuple[float, Microbatch]:
-    """Return the mean tokens of a part over some steps, and the most tokens and pairs of any part."""
+    """Return the mean tokens of a part over some steps, and the most tokens and pairs of any part.
+
+    A split model's parts are balanced by their tokens, as ranks are.
+    """
     tokens, pairs = [], []
-    for step in range(_SIMULATED_STEPS):
-        lengths = np.minimum(draw_lengths(samples, PLAN_SEED + step), longest)
-        (part_S,) = assign_by_cost(lengths[None], parts, np.arange(longest + 1, dtype=np.float64), equal_counts=False)
-        tokens.append(np.bincount(part_S, lengths, parts))
-        pairs.append(np.bincount(part_S, np.square(lengths, dtype=np.float64), parts))
+    for lengths_S, part_S in _simulated_steps(samples, parts, longest):
+        tokens.append(np.bincount(part_S, lengths_S, parts))
+        pairs.append(np.bincount(part_S, np.square(lengths_S, dtype=np.float64), parts))
     return float(np.mean(tokens)), Microbatch(float(np.max(tokens)), float(np.max(pairs)))
+
+
+def _simulated_steps(samples: int, shares: int, longest: int) -> Iterator[tuple[Integers, Integers]]:
+    """Yield the length of each sample of a step, and the number of the share to which it is assigned by tokens."""
+    tokens_of_length = np.arange(longest + 1, dtype=np.float64)
+    for step in range(_SIMULATED_STEPS):
+        lengths_S = np.minimum(draw_lengths(samples, PLAN_SEED + step), longest)
+        (share_S,) = assign_by_cost(lengths_S[None], shares, tokens_of_length, equal_counts=False)
+        yield lengths_S, share_S
