@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bertbench.common.phase_clock import BACKWARD, FORWARD, in_phase
+from bertbench.common.phase_clock import in_phase
+from bertbench.common.phases import BACKWARD, FORWARD
 from bertbench.common.stage_spans import StageSpan
 from bertbench.config import System
 from bertbench.data.store.columns import Integers
