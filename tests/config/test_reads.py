@@ -25,9 +25,9 @@ from bertbench.config.given import (
     value_of,
 )
 from bertbench.config.system import setting_names
-from bertbench.finetune.system import FINETUNE_SQUAD
+from bertbench.finetune.squad_system import FINETUNE_SQUAD
 from bertbench.launch.elsewhere import ON_SLURM
-from bertbench.launch.options import TRAIN, TRAIN_PROFILE, TRAIN_SMOKE
+from bertbench.launch.run_options import TRAIN, TRAIN_PROFILE, TRAIN_SMOKE
 from bertbench.runs.files import ResultFiles
 from bertbench.runs.run_progress import RunProgress
 from bertbench.training.in_process import RUN_TRAINING

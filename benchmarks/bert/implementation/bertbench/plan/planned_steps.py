@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bertbench.balance.parts import in_parts
 from bertbench.balance.plan import STRATIFIED, Planner, Shares, efficiency
 from bertbench.balance.random_samples import draw_lengths, predictions
 from bertbench.common.errors import DataError, check_whole_number
@@ -23,7 +22,7 @@ from bertbench.data.store.columns import Floats, Index, Integers, pack
 from bertbench.data.store.dataset import Dataset
 from bertbench.loading.inputs import open_split
 from bertbench.loading.sampler import make_planner
-from bertbench.plan.step_load import PLAN_SEED, RANKS_LOOKED_AT, Microbatch, parts_of_run
+from bertbench.plan.step_load import PLAN_SEED, RANKS_LOOKED_AT, Microbatch, in_parts, parts_of_run
 
 PLAN = Reads("plan")  # it takes all settings of a run
 PLANNED_STEPS = 40

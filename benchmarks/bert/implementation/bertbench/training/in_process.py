@@ -30,8 +30,8 @@ from bertbench.distributed.startup import Startup
 from bertbench.distributed.watchdog import Limits
 from bertbench.distributed.world import World, join
 from bertbench.launch.local import begin_attempt, close_log
-from bertbench.launch.options import TRAIN, RunOptions
 from bertbench.launch.rank import SEED_BITS
+from bertbench.launch.run_options import TRAIN, RunOptions
 from bertbench.loading.inputs import open_data, recipe_differences
 from bertbench.machine.describe import hardware_differences
 from bertbench.runs.files import ResultFiles

@@ -14,8 +14,8 @@ from bertbench.distributed.rendezvous import leave_log, log_left
 from bertbench.distributed.startup import Startup, process_started
 from bertbench.distributed.world import World
 from bertbench.launch.local import begin_attempt
-from bertbench.launch.options import RunOptions, Short
 from bertbench.launch.rank import agreed_seed, as_rank
+from bertbench.launch.run_options import RunOptions, Short
 from bertbench.launch.variables import differing
 from bertbench.machine.describe import hardware_differences
 from bertbench.machine.gpu_support import check_gpus

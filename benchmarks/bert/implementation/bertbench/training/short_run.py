@@ -13,7 +13,7 @@ from torch.profiler import ProfilerActivity, profile, schedule
 from bertbench.common.errors import ConfigError
 from bertbench.config import System
 from bertbench.distributed.world import World
-from bertbench.launch.options import Short
+from bertbench.launch.run_options import Short
 from bertbench.runs.files import ResultFiles
 
 _WAIT = 5
