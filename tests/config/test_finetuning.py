@@ -11,7 +11,7 @@ pytest.importorskip("pydantic", reason="loads systems")
 
 from bertbench.common.errors import ConfigError
 from bertbench.config import load_system, pre_training_names, system_names
-from bertbench.finetune.system import load_finetuning, with_steps
+from bertbench.finetune.squad_system import load_finetuning, with_steps
 from tests.conftest import write_json
 from tests.tiny import TINY_SYSTEM
 

@@ -10,7 +10,6 @@ import pytest
 
 pytest.importorskip("pydantic", reason="loads systems")
 
-from bertbench.api.in_process import RUN_TRAINING
 from bertbench.cli.commands import COMMANDS
 from bertbench.cli.configuration import ESTIMATE_LAYOUTS
 from bertbench.common.errors import ConfigError
@@ -26,11 +25,12 @@ from bertbench.config.given import (
     value_of,
 )
 from bertbench.config.system import setting_names
-from bertbench.finetune.system import FINETUNE_SQUAD
+from bertbench.finetune.squad_system import FINETUNE_SQUAD
 from bertbench.launch.elsewhere import ON_SLURM
-from bertbench.launch.options import TRAIN, TRAIN_PROFILE, TRAIN_SMOKE
+from bertbench.launch.run_options import TRAIN, TRAIN_PROFILE, TRAIN_SMOKE
 from bertbench.runs.files import ResultFiles
 from bertbench.runs.run_progress import RunProgress
+from bertbench.training.in_process import RUN_TRAINING
 from bertbench.training.train import train
 from tests.config.changed import SEEN_ELSEWHERE, SEEN_IN_A_RUN, SEEN_SLOWLY, Change
 from tests.conftest import write_json

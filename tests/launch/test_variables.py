@@ -20,7 +20,7 @@ from bertbench.distributed.world import World
 from bertbench.launch.command_lines import SLURM_SCRIPT
 from bertbench.launch.honour import honour
 from bertbench.launch.image import image_for
-from bertbench.launch.options import RUN, RunOptions
+from bertbench.launch.run_options import RUN, RunOptions
 from bertbench.launch.variables import HYPER_PARAMETERS, MUST_AGREE, TABLE, Variables, minutes_of
 from bertbench.training import rank_run
 from tests.conftest import Answer, Captured, Printed, write_json

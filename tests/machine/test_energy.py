@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from bertbench.api.in_process import run_training
 from bertbench.distributed.world import World
 from bertbench.machine import describe, provenance
 from bertbench.machine import energy as machine_energy
 from bertbench.machine import gpus as machine_gpus
 from bertbench.machine.energy import RunEnergy
+from bertbench.training.in_process import run_training
 from tests.conftest import Answer, Printed, Tiny
 from tests.machine.driver import H100, Card, Driver, install
 from tests.ranks import run_ranks

@@ -17,7 +17,8 @@ from bertbench.loading.inputs import missing_inputs
 from bertbench.loading.sampler import Sampler, make_planner
 from bertbench.plan.dry_run import count_rank, dry_run
 from bertbench.plan.memory import activation_bytes, memory_gb, needed_gb
-from bertbench.plan.step_load import Microbatch, index_to_plan, largest_part
+from bertbench.plan.planned_steps import index_to_plan
+from bertbench.plan.step_load import Microbatch, largest_part
 from tests.conftest import Answer, Captured, Printed, Tiny
 from tests.ranks import run_ranks
 from tests.training.steps import whole_trainer

@@ -10,11 +10,10 @@ from bertbench.distributed.world import World
 from bertbench.runs.files import ResultFiles
 from bertbench.runs.json_files import json_lines
 from bertbench.runs.log_spans import startup
-from bertbench.runs.profiling import PROFILED_STEPS, Profiler
 from bertbench.runs.run_progress import RunProgress
 from bertbench.runs.trace_format import RUN
 from bertbench.training.build import TrainOptions
-from bertbench.training.short_run import shortened
+from bertbench.training.short_run import PROFILED_STEPS, Profiler, shortened
 from bertbench.training.train import train
 from compliance import judge_log
 from tests.compliance.logs import compliance

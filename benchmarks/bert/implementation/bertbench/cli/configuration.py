@@ -110,7 +110,7 @@ def add_show_arguments(parser: argparse.ArgumentParser) -> None:
 
 def show(arguments: argparse.Namespace) -> int:
     """Print a system's resolved configuration and numbers derived from it: JSON, with or without --json."""
-    from bertbench.finetune.system import as_fine_tuned
+    from bertbench.finetune.squad_system import as_fine_tuned
 
     system = system_of(arguments)
     derived = {"world_size": system.world_size, "global_batch_size": system.global_batch_size}

@@ -20,7 +20,7 @@ from typing import Any
 from bertbench.common.errors import ConfigError
 from bertbench.config import System, load_system
 from bertbench.config.given import Override, parsed_override
-from bertbench.launch.options import RunOptions
+from bertbench.launch.run_options import RunOptions
 from bertbench.launch.submission_name import SubmissionName, another_system, counts_packed_rows
 from bertbench.launch.variables import (
     BATCH_SETTINGS,

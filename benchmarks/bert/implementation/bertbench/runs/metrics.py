@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch import Tensor
 
+from bertbench.common.atomic import LineFile
 from bertbench.common.errors import RunError
 from bertbench.common.phase_clock import PhaseClock, clocked
 from bertbench.common.phases import PHASES
@@ -30,7 +31,6 @@ from bertbench.loading.loader import LoadedStep
 from bertbench.machine.peak_rate import PeakRate
 from bertbench.machine.resource_use import ResourceUse
 from bertbench.model.shape import BatchCounts, FlopTerms
-from bertbench.runs.linefile import LineFile
 from bertbench.runs.trace import Trace
 
 FlopFields = dict[str, float | None]
