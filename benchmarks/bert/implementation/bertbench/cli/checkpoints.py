@@ -33,7 +33,7 @@ def add_import_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def import_checkpoint(arguments: argparse.Namespace) -> int:
-    """Convert a TensorFlow or Hugging Face checkpoint to our weights file; first list which tensors are used."""
+    """Convert a TensorFlow or Hugging Face checkpoint to our weights file; then list which tensors are used."""
     from bertbench.checkpoint.conversion import convert_checkpoint, padded_vocabulary
     from bertbench.checkpoint.hugging_face import open_hugging_face
     from bertbench.checkpoint.safetensors_files import check_new
@@ -50,6 +50,7 @@ def import_checkpoint(arguments: argparse.Namespace) -> int:
     else:
         origin = open_hugging_face(arguments.from_hf)
     rows = padded_vocabulary(origin.shape.vocab_size, arguments.vocab_size)
+    convert_checkpoint(origin, arguments.out, rows)
     counts = f"{len(origin.used)} tensors used, {len(origin.skipped)} skipped, {len(origin.missing)} missing"
     lines = [
         *(f"used     {name} -> {parameter}" for name, parameter in origin.used.items()),
@@ -70,7 +71,6 @@ def import_checkpoint(arguments: argparse.Namespace) -> int:
     emit(arguments.json, content, *lines)
     for note in origin.notes:
         say(f"note: {note}")
-    convert_checkpoint(origin, arguments.out, rows)
     say(f"wrote {arguments.out}: {counts}, {rows:,} vocabulary rows")
     return 0
 
