@@ -51,11 +51,10 @@ def import_checkpoint(arguments: argparse.Namespace) -> int:
         origin = open_hugging_face(arguments.from_hf)
     rows = padded_vocabulary(origin.shape.vocab_size, arguments.vocab_size)
     convert_checkpoint(origin, arguments.out, rows)
-    counts = f"{len(origin.used)} tensors used, {len(origin.skipped)} skipped, {len(origin.missing)} missing"
+    counts = f"{len(origin.used)} tensors used, {len(origin.skipped)} skipped"
     lines = [
         *(f"used     {name} -> {parameter}" for name, parameter in origin.used.items()),
         *(f"skipped  {name}" for name in origin.skipped),
-        *(f"missing  {name}" for name in origin.missing),
         counts,
     ]
     content = {
@@ -63,7 +62,6 @@ def import_checkpoint(arguments: argparse.Namespace) -> int:
         "out": str(arguments.out),
         "used": origin.used,
         "skipped": origin.skipped,
-        "missing": origin.missing,
         "notes": list(origin.notes),
         "real_vocab_size": origin.shape.vocab_size,
         "vocab_size": rows,
