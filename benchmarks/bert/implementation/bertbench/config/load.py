@@ -74,7 +74,7 @@ def load_system(name_or_path: str, overrides: Iterable[str] = ()) -> System:
 
     Raises ConfigError, which names every problem found, where it is, and what to do.
     """
-    path = _find(name_or_path)
+    path = find_system(name_or_path)
     return system_from(path, _read(path), overrides)
 
 
@@ -129,7 +129,8 @@ def schema() -> str:
     return json.dumps(content, indent=2) + "\n"
 
 
-def _find(name_or_path: str) -> Path:
+def find_system(name_or_path: str) -> Path:
+    """Return the file of a system of that name, of a .json file, or of a run. Raises ConfigError for another name."""
     if name_or_path.endswith(".json"):
         return Path(name_or_path)
     path = SYSTEMS / f"{name_or_path}.json"
