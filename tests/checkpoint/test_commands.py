@@ -4,10 +4,12 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from bertbench.checkpoint.weights_file import Weights, write_weights
+from bertbench.cli.main import main
 from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.loading.inputs import open_split
@@ -18,7 +20,7 @@ from compliance import judge_log
 from tests.checkpoint.bundles import tensorflow_1, with_optimizer, write_bundle
 from tests.checkpoint.test_conversion import CONFIG
 from tests.checkpoint.test_weights_file import PADDED, tiny_weights, write_tiny
-from tests.conftest import Answer, Printed, Tiny
+from tests.conftest import Answer, Captured, Printed, Tiny
 from tests.ranks import run_command, run_ranks
 
 
@@ -45,7 +47,7 @@ def test_import_lists_every_tensor_and_show_and_export_take_its_file(
     assert len(lines) == 46 * 3 + 3 + 1  # weights and two slots each; step and powers; the count
     assert "used     bert/pooler/dense/kernel -> pooler.weight" in lines
     assert "skipped  bert/pooler/dense/kernel/adam_m" in lines
-    assert lines[-1] == "46 tensors used, 95 skipped, 0 missing"
+    assert lines[-1] == "46 tensors used, 95 skipped"
     parameters = sum(tensor.numel() for tensor in Bert(PADDED).parameters())
     text, content = printed("checkpoint", "show", file), answer("checkpoint", "show", file)
     assert "layers.1.qkv.weight                      42 x 14" in text
@@ -58,9 +60,23 @@ def test_import_lists_every_tensor_and_show_and_export_take_its_file(
     assert all(torch.equal(tensor, second[name]) for name, tensor in first.items())
 
 
+def test_a_refused_import_is_one_line_without_a_summary(published: Path, capsys: Captured) -> None:
+    variables = tensorflow_1()
+    variables["bert/pooler/dense/kernel"][2, 3:] = np.nan
+    write_bundle(published / "diverged", variables)
+    del variables["bert/pooler/dense/kernel"]
+    write_bundle(published / "incomplete", variables)
+    for prefix, expected in (("diverged", "11 of 196 values are NaN"), ("incomplete", "lacks 1 of 46 tensors: bert/p")):
+        assert main([*map(str, import_words(published, prefix))]) == 2
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert expected in err
+        assert err.count("\n") == 1
+
+
 def test_the_report_as_json_counts_as_the_lines_do(published: Path, answer: Answer) -> None:
     report = answer(*import_words(published, "model.ckpt-28252.index"))
-    assert (len(report["used"]), len(report["skipped"]), report["missing"]) == (46, 95, [])
+    assert (len(report["used"]), len(report["skipped"])) == (46, 95)
     assert (report["real_vocab_size"], report["vocab_size"]) == (89, 97)
 
 

@@ -220,10 +220,12 @@ def system_of(arguments: argparse.Namespace, *modes: Reads) -> "System":
     """
     from bertbench.config import load_system
     from bertbench.config.given import check_given, check_overrides
+    from bertbench.launch.submission_name import shipped_for
 
     all_reads = modes or [arguments.reads]
     _check_one_checkpoint(arguments.overrides)
     try:
+        arguments.system = shipped_for(arguments.system, arguments.overrides)
         system = load_system(arguments.system, arguments.overrides)
     except ConfigError:
         # whether an unread setting fits the others doesn't matter: report first that it isn't read

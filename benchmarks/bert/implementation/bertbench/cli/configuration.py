@@ -187,6 +187,7 @@ def _new_system(arguments: argparse.Namespace, file: Path) -> "NewSystem":
     from bertbench.config import load_system
     from bertbench.config.load import gpu_models
     from bertbench.distributed.cores import available_cores
+    from bertbench.launch.submission_name import shipped_for
     from bertbench.machine.describe import describe
     from bertbench.machine.gpu_support import torch_architectures
     from bertbench.machine.gpus import present_gpus
@@ -208,7 +209,7 @@ def _new_system(arguments: argparse.Namespace, file: Path) -> "NewSystem":
     else:
         return demo_system(file, describe(), available_cores())
     ranks = arguments.nodes * gpus.number
-    origin = load_system(arguments.origin) if arguments.origin else published_system(ranks)
+    origin = load_system(shipped_for(arguments.origin, ())) if arguments.origin else published_system(ranks)
     return new_system(file, arguments.nodes, gpus, arguments.memory, origin)
 
 

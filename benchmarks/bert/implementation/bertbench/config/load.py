@@ -78,7 +78,7 @@ def load_system(name: str | Path, overrides: Overrides = ()) -> System:
 
     Raises ConfigError, which names every problem found, where it is, and what to do.
     """
-    path = _find(str(name))
+    path = find_system(str(name))
     return system_from(path, _read(path), override_texts(overrides))
 
 
@@ -133,7 +133,8 @@ def schema() -> str:
     return json.dumps(content, indent=2) + "\n"
 
 
-def _find(name_or_path: str) -> Path:
+def find_system(name_or_path: str) -> Path:
+    """Return the file of a system of that name, of a .json file, or of a run. Raises ConfigError for another name."""
     if name_or_path.endswith(".json"):
         return Path(name_or_path)
     path = SYSTEMS / f"{name_or_path}.json"
