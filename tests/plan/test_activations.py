@@ -78,9 +78,7 @@ GPU = ("launch.device=cuda", "hardware.accelerators_per_node=2", "compute.compil
         (saved_by_flash, (IN_BF16, *DROPOUT)),
         (saved_by_flash, (IN_BF16,)),
         (attention, (IN_BF16, "model.attention_heads=12", *DROPOUT)),  # heads of 4, which flash doesn't take
-        (attention, (IN_BF16, "model.attention_heads=12")),
         (attention, (IN_FP32, *DROPOUT)),
-        (attention, (IN_FP32,)),
     ],
 )
 def test_a_layer_on_a_gpu_keeps_exactly_the_bytes_of_the_formula(
