@@ -108,7 +108,7 @@ def test_a_mistake_raises_what_the_command_prints(command: str, capsys: Captured
     printed = lines[next(number for number, line in enumerate(lines) if line.startswith("bertbench: ")) :]
     with pytest.raises(bertbench.BertbenchError) as raised:
         MISTAKES[command]()
-    assert f"bertbench: {raised.value}".splitlines() == printed
+    assert "\n".join(printed).startswith(f"bertbench: {raised.value}"), "a command may add what another one does"
 
 
 REFUSED = {

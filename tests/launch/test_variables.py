@@ -118,6 +118,12 @@ def test_a_system_has_our_name_or_a_submission_s(honoured: Honoured, name: str, 
     assert honoured({"CONFIG_NAME": name}).variables.values == {"CONFIG_NAME": name}
 
 
+def test_a_word_within_a_name_of_one_s_own_is_no_ending(honoured: Honoured) -> None:
+    assert honoured({"CONFIG_NAME": "my_open_cluster"}, system="dgxa100_n8").overrides == []
+    with pytest.raises(ConfigError, match="names the open division"):
+        honoured({"CONFIG_NAME": "my_cluster_open"}, system="dgxa100_n8")
+
+
 def test_packed_rows_count_as_two_samples(honoured: Honoured) -> None:
     arguments = honoured({"DGXSYSTEM": "H200_1x8x48x1_pack", "BATCHSIZE": "48"})
     assert arguments.overrides == []  # published as 768 samples of 8 GPUs

@@ -9,6 +9,7 @@ which only bertbench uses, means the open division.
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Set
+from itertools import takewhile
 from typing import NamedTuple, Self
 
 from bertbench.common.errors import ConfigError
@@ -27,6 +28,8 @@ from bertbench.launch.variables import (
 _NAME = re.compile(
     r"(?P<family>[A-Za-z][A-Za-z0-9-]*)_(?P<nodes>\d+)x(?P<gpus>\d+)x(?P<batch>\d+)x(?P<steps>\d+)(_\w+)*"
 )
+
+_ENDINGS = ("pack", "clipafter", "open")
 
 
 class Shape(NamedTuple):
@@ -54,7 +57,7 @@ class SubmissionName(NamedTuple):
     """What exports the name; None for an argument."""
 
     endings: Set[str]
-    """The words after each `_`; a system file's name has none that count."""
+    """The words after each `_`; of a name without sizes, only the last ones that we know; of a file's name, none."""
 
     shape: Shape | None
     """None for a name without sizes, such as that of a system of ours."""
@@ -71,12 +74,13 @@ class SubmissionName(NamedTuple):
 
     @classmethod
     def _of(cls, typed: str, name: str, variable: str | None) -> Self:
-        endings = set() if name.endswith(".json") else set(name.split("_")[1:])
         parts = _NAME.fullmatch(name)
+        words = [] if name.endswith(".json") else name.split("_")[1:]
         if parts is None:
+            endings = set(takewhile(_ENDINGS.__contains__, reversed(words)))
             return cls(typed, name, variable, endings, None)
         nodes, gpus, batch, steps = (int(parts[size]) for size in ("nodes", "gpus", "batch", "steps"))
-        return cls(typed, name, variable, endings, Shape(parts["family"], nodes, gpus, batch, steps))
+        return cls(typed, name, variable, set(words), Shape(parts["family"], nodes, gpus, batch, steps))
 
     def system(self, another: str) -> str:
         """Return the system of the project with these nodes and GPUs, or else the one that the name itself names.

@@ -157,7 +157,8 @@ def _alone(system: System) -> Iterator[World]:
             distributed.destroy_process_group()
         torch.set_num_threads(threads)
         for number, handler in handlers.items():
-            signal.signal(number, handler)
+            if handler is not None:  # it was set by Python code, not by C
+                signal.signal(number, handler)
         if interfaces is None:
             os.environ.pop(INTERFACES, None)
         else:
