@@ -23,7 +23,7 @@ def test_an_older_and_a_newer_torch_are_named_with_those_that_are_tested(version
     warning = untested(version)
     assert warning
     assert f"torch {version} is untested" in warning
-    assert "torch 2.11 to 2.14; docs/compatibility.md" in warning
+    assert "torch 2.11 to 2.14; docs/install.md" in warning
 
 
 def preflight_on_an_untested_torch(system: str) -> str:
