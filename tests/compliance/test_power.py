@@ -104,10 +104,6 @@ def test_the_energy_is_the_mean_of_the_runs_that_count(power: Path) -> None:
     assert judgement.as_json()["results"][0]["energy_j"] == result.energy_j
 
 
-def test_the_official_package_checker_takes_the_files_as_well(power: Path, root: Path, tmp_path: Path) -> None:
-    assert official_package_checker(root, tmp_path).passed
-
-
 def test_the_energy_is_the_official_summarizer_s(power: Path) -> None:
     wavering = node_file(RUN_S, lambda second: 200 + 7 * (second % 13), every_ms=700)
     (power / "result_0" / "node_0.txt").write_text(wavering)
@@ -124,21 +120,6 @@ def test_a_nodes_energy_equals_a_calculation_by_hand() -> None:
     # 10 W for 1 s, 40 W for 3 s, and a reading after the stop; 130 J in 4 s, of a run of 8 s, at 90 %
     node = Readings(1000, 5000, [(500, 99), (2000, 10), (5000, 40), (6000, 1000)], efficiency=0.9)
     assert joules(node, 8000) == pytest.approx(0.9 * 260)
-
-
-def test_without_a_start_a_node_has_no_energy() -> None:
-    assert joules(Readings(None, 5000, [(2000, 10)]), 8000) is None
-
-
-def test_without_a_stop_the_last_reading_ends_the_measurement() -> None:
-    # 10 W for 1 s and 30 W for 1 s, of a run of 8 s
-    assert joules(Readings(1000, None, [(2000, 10), (3000, 30)]), 8000) == pytest.approx(160)
-
-
-def test_readings_come_in_order_of_time(tmp_path: Path) -> None:
-    file = tmp_path / "node_0.txt"
-    file.write_text("\n".join(line("power_reading", 1, time) for time in (9, 3, 5)))
-    assert [time - START for time, _ in read_power_file(file).readings] == [3, 5, 9]
 
 
 Change = Callable[[Path], object]
@@ -218,28 +199,10 @@ def test_the_run_that_failed_may_lack_power_files(power: Path, root: Path, tmp_p
     assert judged(power).verdict == "pass"
 
 
-def test_a_run_without_power_files_and_a_failed_one_are_two_failures_as_by_the_official_package_checker(
-    power: Path, root: Path, tmp_path: Path
-) -> None:
-    shutil.rmtree(power / "result_4")
-    change_file(power.parent / "result_7.txt", renamed("init_stop", "init_end"))
-    assert not official_package_checker(root, tmp_path).passed
-    assert {rule for rule, _ in breaches(power)} >= {"failed-runs", "power-files"}
-
-
 def test_two_runs_with_odd_power_files_fail(power: Path) -> None:
     for run in ("result_4", "result_5"):
         (power / run / "node_0.txt").rename(power / run / "node_1.txt")
     assert [rule for rule, _ in breaches(power)].count("power-files") == 2
-
-
-def test_other_files_than_power_files_are_only_noted(power: Path, root: Path, tmp_path: Path) -> None:
-    for run in range(RUNS):
-        (power / f"result_{run}" / "meter.log").touch()
-    assert official_package_checker(root, tmp_path).passed
-    judgement = judge_package(root, "5.0.0", strict=True)
-    assert (judgement.verdict, judgement.all_breaches()) == ("pass", [])
-    assert {rule for rule, _ in noted(power)} == {"power-files"}
 
 
 @pytest.fixture
@@ -292,9 +255,3 @@ def test_a_meter_may_miss_a_second(power: Path) -> None:
 def test_a_meter_may_not_miss_two_seconds(power: Path) -> None:
     without_readings(power, 5)
     assert [rule for rule, _ in breaches(power)] == ["power-rate"]
-
-
-def test_a_minute_of_readings_is_only_suggested(power: Path) -> None:
-    without_readings(power, 150)  # 59 of the 209 within the run of 105 s are left
-    assert lacking_evidence(power) == []
-    assert [rule for rule, _ in noted(power)] == ["power-coverage"]

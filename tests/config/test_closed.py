@@ -42,11 +42,10 @@ DEVIATIONS = {
 }
 LEGAL = [
     "data.balance=none", "data.global_batch_size=4096", "data.gradient_accumulation_steps=2", "clip.mode=before",
-    "clip.mode=after", "optimizer.learning_rate=0.003", "optimizer.beta1=0.7", "optimizer.beta2=0.99",
-    "optimizer.epsilon=1e-7", "optimizer.weight_decay=0.01", "schedule.max_steps=900", "schedule.warmup_steps=10",
+    "clip.mode=after", "optimizer.learning_rate=0.003", "optimizer.beta1=0.7", "schedule.max_steps=900",
     "schedule.start_warmup_step=-76", "schedule.first_step=1", "precision.compute=fp16",
     "communication.compression=bf16",
-    "evaluation.interval_samples=175000", "schedule.decay_steps=1059", "optimizer.sharded=false",
+    "evaluation.interval_samples=175000", "schedule.decay_steps=1059",
     f"data.recipe={_RECIPE % (10_000, 76, 10)}",
 ]  # fmt: skip
 

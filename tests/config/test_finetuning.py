@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("pydantic", reason="loads systems")
 
 from bertbench.common.errors import ConfigError
-from bertbench.config import load_system, pre_training_names, system_names
+from bertbench.config import load_system
 from bertbench.finetune.squad_system import load_finetuning, with_steps
 from tests.conftest import write_json
 from tests.tiny import TINY_SYSTEM
@@ -27,7 +27,6 @@ ALONE: dict[str, Any] = {
     "optimizer": {"name": "adam", "learning_rate": 1e-3},
     "schedule": {},
 }
-SQUAD = ("squad_a100_2gpu", "squad_a100_4gpu", "squad_cpu")
 
 
 @pytest.fixture
@@ -49,21 +48,6 @@ def test_fine_tuning_reads_the_recipe_of_its_file(alone: str) -> None:
     assert (system.optimizer.name, system.optimizer.learning_rate, system.optimizer.beta2) == ("adam", 1e-3, 0.98)
     assert (system.max_steps, system.schedule.warmup_steps) == (50, 0)
     assert system.learning_rate.rate(49) == pytest.approx(1e-4 + 9e-4 / 50)
-
-
-def test_the_studys_values_are_in_its_systems() -> None:
-    assert sorted(set(system_names()) - set(pre_training_names())) == list(SQUAD)
-    for name in SQUAD[:2]:
-        system = with_steps(load_finetuning(name), 5000)
-        optimizer = system.optimizer
-        assert (optimizer.name, optimizer.learning_rate, optimizer.weight_decay, optimizer.epsilon) == (
-            "adam", 3e-5, 0.01, 1e-6,
-        )  # fmt: skip
-        assert (system.squad.epochs, system.schedule.warmup_steps) == (5, 500)
-        # 16 samples for each GPU and two accumulation steps
-        assert system.global_batch_size == 2 * 16 * system.world_size
-        assert (system.model.hidden_size, system.model.layers) == (768, 12)
-        assert system.world_size == int(name[-4])
 
 
 def test_the_warm_up_is_given_in_steps_or_as_a_share(alone: str) -> None:

@@ -64,36 +64,10 @@ ALL_READS = {
 CHANGES = {change.setting: change for change in (*SEEN_IN_A_RUN, *SEEN_SLOWLY)}
 
 
-def test_every_command_that_takes_settings_declares_what_it_reads() -> None:
-    named = {name: reads.command for name, reads in OF_COMMANDS.items()}
-    assert named.pop("launch") == "train"
-    assert {"train", "evaluate", "finetune squad", "data prepare"} < named.keys()
-    assert all(name == command for name, command in named.items())
-
-
-@pytest.mark.parametrize("command", ALL_READS)
-def test_a_command_declares_settings_and_sections_that_exist(command: str) -> None:
-    known = set(setting_names())
-    known |= {name.rpartition(".")[0] for name in known}
-    reads = ALL_READS[command]
-    assert {*reads.sections, *reads.exceptions} - known == set()
-
-
 @pytest.mark.parametrize("command", [name for name, reads in ALL_READS.items() if reads.trains])
 def test_a_command_that_trains_declares_every_section(command: str) -> None:
     reads = ALL_READS[command]
     assert [setting for setting in setting_names() if reads.of(setting) is reads.others] == []
-
-
-def test_the_longest_declared_name_of_a_setting_counts() -> None:
-    exceptions = {"data": Unread("no data"), "launch.port": Unread("no port")}
-    reads = Reads("try", sections=("data.path", "launch"), exceptions=exceptions, others=Unread("nothing else"))
-    expected = {
-        "data.balance": "no data", "data.recipe.seed": "no data", "data.path": None,
-        "launch.port": "no port", "launch.device": None, "model.layers": "nothing else", "name": "nothing else",
-    }  # fmt: skip
-    found = {setting: reads.of(setting) for setting in expected}
-    assert {setting: unread and unread.remedy for setting, unread in found.items()} == expected
 
 
 def is_refused(system: System, reads: Reads) -> str:

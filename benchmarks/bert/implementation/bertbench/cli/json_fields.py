@@ -284,7 +284,7 @@ ANSWERS: dict[str, tuple[Answer, ...]] = {
             {
                 "system": "name of the system",
                 "settings": "settings that differ from other groups of runs",
-                "runs": "for each run: log, status, verdict, time_to_train_s, samples, ...",
+                "runs": "for each run: log, status, verdict, time_to_train_s, samples, mfu, use, ...",
                 "reached": "runs that reached the target and that the judge passes",
                 "reached_not_passed": "runs that reached the target, but that the judge doesn't pass; they are in no "
                 "mean",
