@@ -71,7 +71,7 @@ SYSTEMS: dict[str, list[tuple[str, ...]]] = {
     ],
     "an average and Muon": [
         (AVERAGED, "optimizer.name=muon", "clip.mode=bucket", *FP16),
-        (AVERAGED, "optimizer.name=muon", "optimizer.sharded=true"),
+        (AVERAGED, "optimizer.name=muon"),
     ],
     "ranks that share tokens": [
         ("model.feed_forward_size=22", "parallel.tensor=2", "parallel.sequence=true", "model.attention_dropout=0.1",

@@ -59,6 +59,7 @@ REFUSED = {
     f"{APEX} communication.compression=fp16": "fp16",
     "optimizer.name=muon optimizer.impl=triton": "optimizer.impl triton",
     "optimizer.name=muon parallel.fully_shard=true": "optimizer.name muon",
+    "optimizer.name=muon optimizer.sharded=true": "optimizer.name muon",
     f"{GRAPHS} precision.compute=fp16": "precision.compute fp16",
     "precision.compute=fp8": "model.hidden_size",
     f"{FP8} communication.compression=fp16": "communication.compression fp16",

@@ -61,7 +61,6 @@ PRETRAINING: dict[str, tuple[str, ...]] = {
     "accumulation": PARTS,
     "sharded Adam": ("optimizer.sharded=true",),
     "sharded LAMB": ("optimizer.name=lamb", "optimizer.sharded=true"),
-    "sharded Muon": (*MUON, "optimizer.sharded=true"),
     "bf16 gradients": ("communication.compression=bf16",),
     "stratified presort": (
         "data.balance=stratified_presort",

@@ -4,18 +4,14 @@ import copy
 
 import pytest
 import torch
-from torch import Tensor, distributed, nn
+from torch import Tensor, nn
 
-from bertbench.config.optimizer import MuonSettings, OptimizerSettings
-from bertbench.distributed.world import World
-from bertbench.gradients.buckets import Buckets
+from bertbench.config.optimizer import MuonSettings
 from bertbench.model.logical_tensors import LogicalTensors
 from bertbench.model.loops import unused
 from bertbench.optim.adam import MultiTensorAdam
-from bertbench.optim.matrices import DistributedMatrices
 from bertbench.optim.muon import Muon, orthogonalize
 from tests.optim.drawn import draw_gradients, matrices, muon
-from tests.ranks import run_ranks
 
 SHAPES = ((7, 13), (13, 7), (11, 11), (7, 13))
 
@@ -27,11 +23,9 @@ def optimizer_of(
     decay: float = 0.0,
     product: torch.dtype = torch.float32,
 ) -> Muon:
-    return muon_on(LogicalTensors(parameters, fused or {}), muon(weight_decay=decay, muon=options), product)
-
-
-def muon_on(held: LogicalTensors, options: OptimizerSettings, product: torch.dtype = torch.float32) -> Muon:
-    return Muon(held, MultiTensorAdam([], options), options, product, torch.device("cpu"))
+    settings = muon(weight_decay=decay, muon=options)
+    tensors = LogicalTensors(parameters, fused or {})
+    return Muon(tensors, MultiTensorAdam([], settings), settings, product, torch.device("cpu"))
 
 
 @unused()
@@ -96,33 +90,3 @@ def test_the_coefficient_scales_the_gradient() -> None:
         draw_gradients(parameters, 1, scale)
         optimizer.step(0.1, coefficient)
     torch.testing.assert_close(clipped, scaled, atol=0, rtol=0)
-
-
-def sliced(world: World) -> tuple[bool, int, list[str]]:
-    """Return whether slices take the whole matrices' steps, and the pieces and the momenta that this rank holds."""
-    ours, whole = matrices((7, 13), (2, 3)), matrices((7, 13), (2, 3))
-    filler = nn.Parameter(torch.zeros(101))
-    filler.grad = torch.zeros(101)
-    buckets = Buckets([[*ours, filler]], True, world.size, world.rank)
-    held = DistributedMatrices(buckets, ours, {})
-    optimizer = muon_on(held, muon())
-    expected = optimizer_of(whole, decay=0.01)
-    for step in range(3):
-        draw_gradients(whole, step)
-        for mine, theirs in zip(ours, whole, strict=True):
-            mine.grad = theirs.grad.clone()
-        (bucket,) = buckets.all
-        bucket.take_in()
-        optimizer.step(0.1)
-        expected.step(0.1)
-        pieces = buckets.weights[0].chunk(world.size)
-        for rank, piece in enumerate(pieces):
-            distributed.broadcast(piece, rank)
-    same = all(torch.equal(mine, theirs) for mine, theirs in zip(ours, whole, strict=True))
-    return same, len(held.weights), list(optimizer.moments({ours[0]: "large", ours[1]: "small"}))
-
-
-def test_matrices_in_slices_take_the_steps_of_whole_ones_to_the_bit() -> None:
-    # 96 + 16 + 112 elements in slices of 80: the first ends in the large matrix, the last holds none of either
-    answers = run_ranks(3, sliced)
-    assert answers == [(True, 1, ["large.momentum"]), (True, 2, ["small.momentum"]), (True, 0, [])]

@@ -12,7 +12,6 @@ TOLERANCE = 2e-5
 SEVERAL_BUCKETS = "communication.bucket_mb=0.003"
 CLIPPED = ("clip.max_norm=0.3", SEVERAL_BUCKETS)
 
-MUON = "optimizer.name=muon"
 FOUR = "launch.ranks_per_node=4"
 
 
@@ -23,10 +22,8 @@ FOUR = "launch.ranks_per_node=4"
         "before": ("clip.mode=before", *CLIPPED),
         "bucket": ("clip.mode=bucket", *CLIPPED, "data.gradient_accumulation_steps=3"),
     }),
-    (2, {"muon": (MUON, "clip.mode=bucket", *CLIPPED)}),
     pytest.param(4, {
         "accumulated": (FOUR, "clip.mode=before", "data.gradient_accumulation_steps=3", *CLIPPED),
-        "muon": (FOUR, MUON, *CLIPPED),
     }, marks=pytest.mark.slow),
 ])  # fmt: skip
 def test_ranks_train_equally_in_every_clip_mode_and_with_accumulation(

@@ -332,6 +332,12 @@ MODEL_AND_STEP_RULES: tuple[Rule, ...] = (
         because="needs whole gradients, but optimizer.sharded leaves each rank only a slice of them",
         instead="leave optimizer.sharded out",
     ),
+    *allow_only(
+        {"optimizer.name": ("adam", "lamb")},
+        where=lambda settings: settings.optimizer.sharded,
+        because="updates whole matrices, but optimizer.sharded leaves each rank only a slice of them",
+        instead="leave optimizer.sharded out",
+    ),
     _apex_skips_no_steps,
     _kernels_fit_device_and_optimizer,
     _residuals_are_no_coarser_than_products,

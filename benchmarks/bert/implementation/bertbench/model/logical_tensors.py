@@ -47,11 +47,7 @@ class LogicalTensors:
             for weight, parts in zip(weights, self._parts, strict=True)
             for tensor in logical("", weight, parts).values()
         ]
-        """Shapes of the logical tensors for which this rank computes updates, one by one."""
-
-    def spread(self, updates: Sequence[Tensor]) -> list[Tensor]:
-        """Return the flat updates of `weights`, given the updates of the tensors in `shapes`."""
-        return [update.reshape(-1) for update in updates]
+        """Shapes of the logical tensors, one by one."""
 
     def by_name(self, names: Mapping[Tensor, str], flat: Sequence[Tensor]) -> dict[str, Tensor]:
         """Return tensors that match `weights`, under names derived from the parameters', in the weights' shapes.

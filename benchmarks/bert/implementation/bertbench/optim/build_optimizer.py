@@ -35,7 +35,7 @@ def build_optimizer(
 
     With `buckets`, the optimizer updates this rank's slices of them. Muon computes its products in `product`. If the
     optimizer `handles_halves`, it writes the 16-bit copies in `rounded` and reads 16-bit gradients from `summed`; both
-    are by parameter. Collective for Muon. Raises ConfigError if `options.impl` isn't installed.
+    are by parameter. Raises ConfigError if `options.impl` isn't installed.
     """
     suffix = ", on this rank's slice of each bucket; the next forward pass gathers the weights" if buckets else ""
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -43,8 +43,7 @@ def build_optimizer(
     if not options.is_adam_or_lamb:
         from bertbench.optim.muon import build_muon  # noqa: PLC0415 - a run loads its own arithmetic, here and below
 
-        muon, text = build_muon(model, options, tensor_factory(buckets), buckets, product)
-        return muon, text + suffix
+        return build_muon(model, options, product)
     if options.impl == "apex":
         from bertbench.optim.apex import ApexLamb  # noqa: PLC0415
 

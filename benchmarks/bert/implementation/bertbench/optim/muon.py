@@ -20,10 +20,9 @@ from torch import Tensor
 
 from bertbench.common.scalars import Scalar
 from bertbench.config.optimizer import OptimizerSettings
-from bertbench.gradients.buckets import Buckets
 from bertbench.model import loops
 from bertbench.model.bert import Bert
-from bertbench.model.logical_tensors import LogicalTensorFactory, LogicalTensors, matrices_and_vectors
+from bertbench.model.logical_tensors import LogicalTensors, matrices_and_vectors
 from bertbench.optim.adam import MultiTensorAdam, native_adam_step, subtract
 from bertbench.optim.interface import Optimizer
 
@@ -44,25 +43,18 @@ _ADAMW_RMS = 0.2
 def build_muon(
     model: Bert,
     options: OptimizerSettings,
-    tensor_factory: LogicalTensorFactory,
-    buckets: Buckets | None,
     product: torch.dtype,
 ) -> tuple["Muon", str]:
-    """Return Muon for a model, or for this rank's slices of its buckets, and a text that describes it. Collective.
+    """Return Muon for a model, and a text that describes it.
 
-    `tensor_factory` makes the tensors that Adam updates. Products are computed in the format `product`, bf16 where that
-    is faster.
+    Products are computed in the format `product`, bf16 where that is faster.
     """
     fused = model.fused_parameters()
     encoder_matrices, _ = matrices_and_vectors(model.layers.parameters())
     taken = set(encoder_matrices)
     others = [parameter for parameter in model.parameters() if parameter.requires_grad and parameter not in taken]
-    adam = MultiTensorAdam(others, options, fused, native_adam_step, tensor_factory=tensor_factory)
+    adam = MultiTensorAdam(others, options, fused, native_adam_step)
     matrices = LogicalTensors(encoder_matrices, fused)
-    if buckets is not None:
-        from bertbench.optim.matrices import DistributedMatrices  # noqa: PLC0415 - for sharded runs only
-
-        matrices = DistributedMatrices(buckets, encoder_matrices, fused)
     text = "Muon for the encoder's matrices, torch's fused Adam for the rest"
     return Muon(matrices, adam, options, product, encoder_matrices[0].device), text
 
@@ -121,11 +113,9 @@ class Muon:
             updates_BMN *= _ADAMW_RMS * math.sqrt(max(updates_BMN.shape[1:]))
             for number, update in zip(numbers, updates_BMN, strict=True):
                 updates[number] = update
-        weight_updates = self._matrices.spread(updates)
         weights = self._matrices.weights
-        if weights:  # a rank's slices may hold none of these matrices
-            torch._foreach_mul_(weights, 1 - rate * self._options.weight_decay)
-            subtract(weights, weight_updates, rate)
+        torch._foreach_mul_(weights, 1 - rate * self._options.weight_decay)
+        subtract(weights, [update.reshape(-1) for update in updates], rate)
         self._others.step(learning_rate, coefficient, taken)
 
     @torch.no_grad()

@@ -147,7 +147,7 @@ def count_rank(system: System, rank: int) -> CountedRank:
     sharing = system.world_size if system.optimizer.sharded else 1
     slice_number = rank % sharing
     held = sum(owned(bucket, sharing, slice_number) for bucket in elements)
-    state = state_bytes(system.optimizer, system.model.shape(), held, (slice_number, sharing))
+    state = state_bytes(system.optimizer, system.model.shape(), held)
     parameters = sum(bucket_elements)
     return CountedRank(
         parameters=parameters,

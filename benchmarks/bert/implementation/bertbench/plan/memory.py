@@ -8,8 +8,6 @@ without graphs, in memory of its own.
 import math
 import re
 
-import numpy as np
-
 from bertbench.config import System
 from bertbench.config.layout import Coordinate, Layout, vocabulary_rows
 from bertbench.config.optimizer import Compression, OptimizerSettings
@@ -17,7 +15,6 @@ from bertbench.gradients.gradient_sum import ELEMENT_SUMS
 from bertbench.machine.choose_arithmetic import Arithmetic, with_fastest_paths
 from bertbench.model.options import unmeasured_precision
 from bertbench.model.shape import BertShape
-from bertbench.optim.matrices import assign_owners
 from bertbench.plan.activations import embedding_bytes, forward_bytes, head_bytes, layer_bytes
 from bertbench.plan.step_load import Microbatch, largest_part, load_of
 
@@ -64,7 +61,7 @@ def _memory(system: System, stage: int, largest: Microbatch) -> dict[str, float]
         # one unit with its gradient, and the next unit, which is gathered ahead of its use
         gathered["gathered"] = 3 * _WEIGHT_BYTES * max(ends, layer_parameters(shape)) / _GB
     ranks = layout.data if system.optimizer.sharded else 1
-    state = state_bytes(system.optimizer, shape, parameters // ranks, (0, ranks))
+    state = state_bytes(system.optimizer, shape, parameters // ranks)
     if not parallel.splits:
         state += sent_copy_bytes(parameters, system.communication.compression)
     weights = _WEIGHT_BYTES * parameters / _GB
@@ -163,25 +160,19 @@ def stage_parameters(shape: BertShape, layout: Layout, place: Coordinate) -> int
     return total
 
 
-def state_bytes(options: OptimizerSettings, shape: BertShape, held: int, place: tuple[int, int] = (0, 1)) -> int:
+def state_bytes(options: OptimizerSettings, shape: BertShape, held: int) -> int:
     """Return the bytes of state that a rank keeps between steps if its optimizer holds `held` parameters.
 
-    `place` holds this rank and the number of ranks that share the state. Muon's whole matrices are assigned to ranks as
-    in training; the parameters that Adam updates count as an equal share for each rank. An average of the weights is
-    included.
+    An average of the weights is included.
     """
     numbers = 2 * held  # two moments
     if options.ema_decay:
         numbers += held
-    if options.name == "muon":  # a matrix has one moment, and a rank keeps the whole moments of its matrices
-        rank, ranks = place
+    if options.name == "muon":  # a matrix of the encoder has one moment
         hidden, inner = shape.hidden_size, shape.feed_forward_size
-        of_layer = [(hidden, hidden)] * 4 + [(inner, hidden), (hidden, inner)]  # query, key, value, output
-        matrices = of_layer * shape.layers
-        sizes = np.prod(matrices, axis=1)
-        is_ours = np.array(assign_owners(matrices, ranks)) == rank
-        equal_share = int(sizes.sum() // ranks)
-        numbers += int(sizes[is_ours].sum()) - 2 * equal_share
+        numbers -= shape.layers * (
+            4 * hidden * hidden + 2 * hidden * inner
+        )  # query, key, value, output; both of the FFN
     return _STATE_BYTES * numbers
 
 
