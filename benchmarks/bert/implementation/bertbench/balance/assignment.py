@@ -86,7 +86,12 @@ def _by_load(loads_GR: Floats) -> Integers:
 
 
 def _swap(rank_GS: Integers, costs_GS: Floats, loads_GR: Floats, equal_counts: bool) -> None:
-    """Pair the most loaded ranks with the least loaded ones, and make each pair's best swap or move, in place."""
+    """Pair the most loaded ranks with the least loaded ones, and make each pair's best swap or move, in place.
+
+    For example, four ranks with loads 9 = 5 + 4, 8 = 6 + 2, 7 = 4 + 3 and 4 = 3 + 1 have one pair: rank 0 (`high`) and
+    rank 3 (`low`), whose loads differ by 5. A swap or move of between 0 and 5 helps. The best makes the larger of both
+    loads smallest: 5 against 3 gives loads of 7 and 6, and 4 against 1 gives 6 and 7. The first of these is taken.
+    """
     groups, ranks = loads_GR.shape
     first_rank = ranks * np.arange(groups)[:, None]
     flat_rank = (rank_GS + first_rank).ravel()

@@ -252,7 +252,8 @@ def _override(content: JsonObject, origins: dict[str, str], override: str) -> It
 def _typed(content: JsonObject) -> System:
     """Return the system with this content, by the types of its settings alone. Raises ValidationError.
 
-    What a file for fine-tuning leaves out has no value in it.
+    A file for fine-tuning may leave out what the questions give. To be validated, the system has stand-ins there. They
+    are deleted afterwards, because nobody gave them: reading one then raises UnsettledError (common/section.py).
     """
     left_out = []
     if content.get("task") == "squad":

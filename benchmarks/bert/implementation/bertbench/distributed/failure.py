@@ -1,6 +1,13 @@
 """Record why a run ends: a failing rank writes the cause to the store, and all ranks end with the first cause.
 
-The first thread that begins to end a process does so alone, so a failure is printed once, on one line.
+What a rank that fails does, in this order, each a function here:
+
+    begin        only one of its threads ends the process: the failed one, or the watchdog
+    claim        the first cause that any rank records is the run's; `reported` reads it
+    account_for  rank 0 waits a few seconds, and names the ranks that no longer answer
+    report       the first rank to do so prints the cause, so it is printed once, on one line
+    leave        the others won't miss this rank; rank 0 lets them read the cause first
+    end_process  with the exit code that launch/agent.py passes on
 """
 
 import json

@@ -24,6 +24,7 @@ from bertbench.config import System
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
 from bertbench.machine.energy import RunEnergy
+from bertbench.machine.wall_clock import WallClock
 from bertbench.runs.files import ResultFiles
 from bertbench.runs.metrics import Metrics
 from bertbench.runs.trace import Trace
@@ -37,9 +38,6 @@ CLOCK_SET = "wall_clock_set"
 """Key of the event that says by how many seconds the wall clock was set during an attempt: no time is true then."""
 # Stack frames between mllog and the line of our code that logs the event.
 _STACK_OFFSET = 2
-_MOST_S = 1.0  # by which a clock may be set
-_MOST_OF_RUN = 1e-3  # by which it may be set, as a share of the time so far
-_NOISE_S = 0.01  # a thread may have to wait between its readings of the two clocks
 
 
 class _Lines(logging.Logger):
@@ -136,32 +134,6 @@ class Run:
         self.status, self.reason = constants.ABORTED, reason
 
 
-class WallClock:
-    """Notices that the wall clock, from which a log has its times, is set from now on, by the monotonic clock.
-
-    A clock is set by hand, by NTP after a boot with a wrong time, or when a virtual machine or a laptop wakes. NTP's
-    usual corrections change the rate of both clocks alike, and aren't noticed.
-    """
-
-    def __init__(self) -> None:
-        self._began_s = time.monotonic()
-        self._ahead_s = _ahead_s()
-
-    def set_by_s(self) -> float:
-        """Return by how many seconds it was set forward, or back if negative; 0 if that hardly changes a time to train.
-
-        That is a second at most, and at most a thousandth of the time since the beginning.
-        """
-        set_by_s = _ahead_s() - self._ahead_s
-        allowed_s = min(_MOST_S, _MOST_OF_RUN * (time.monotonic() - self._began_s))
-        return round(set_by_s, 3) if abs(set_by_s) > max(allowed_s, _NOISE_S) else 0.0
-
-
-def _ahead_s() -> float:
-    """Return how far the wall clock is ahead of the monotonic clock."""
-    return time.time() - time.monotonic()
-
-
 @dataclass
 class Clock:
     """Times initialisation and then the run, in this order and once each.
@@ -222,36 +194,19 @@ class Clock:
         wall_clock = WallClock()
         self.startup.mark("waiting")
         self.trace.ready(self.startup)
-        ending: dict[str, Any] = {}
-        stopping = threading.Lock()
-
-        def stop() -> None:
-            if not stopping.acquire(blocking=False):  # the watchdog and this thread may both call it; the log ends once
-                return
-            self._check(wall_clock, run, interrupted=INTERRUPTED in ending)
-            self.log.point(constants.TRAIN_SAMPLES, run.samples)
-            self.log.point(constants.EVAL_SAMPLES, evaluation_samples)
-            metadata = {constants.STATUS: run.status, "reason": run.reason, **ending}
-            self.log.end(constants.RUN_STOP, {key: value for key, value in metadata.items() if value is not None})
-            self.trace.ended(**({} if ending else {"status": run.status}))
-
-        def give_up(cause: str) -> None:
-            ending[INTERRUPTED] = True
-            run.aborted(cause)
-            stop()
-
-        with self.world.watchdog.closing_log(give_up):
+        ending = _Ending(self, run, wall_clock, evaluation_samples)
+        with self.world.watchdog.closing_log(ending.give_up):
             try:
                 yield run
                 if self.not_a_result:
                     run.aborted(f"--{self.not_a_result} takes a few steps: no result")
             except BaseException as error:  # including Ctrl+C: end the log, then raise the error again
                 self.world.failure.begin()
-                ending[INTERRUPTED] = True  # first: a signal may end the next line
+                ending.is_interruption = True  # first: a signal may end the next line
                 run.aborted(self.world.failure.account_for(error))
                 raise
             finally:
-                stop()
+                ending.write()
                 energy.stop()
         # only rank 0 knows whether its wall clock, which the log has its times from, was set
         run.status, run.reason = self.world.from_all((run.status, run.reason))[0]
@@ -262,18 +217,56 @@ class Clock:
             if joules:
                 self.log.point(ENERGY_KEY, round(sum(joules.values()), 3), {"counters": joules})
 
-    def _check(self, wall_clock: WallClock, run: Run, interrupted: bool) -> None:
+
+class _Ending:
+    """Stops the clock and writes the last lines of the log, once: this thread and the watchdog may both do so."""
+
+    def __init__(self, clock: Clock, run: Run, wall_clock: WallClock, evaluation_samples: int) -> None:
+        self._clock = clock
+        self._run = run
+        self._wall_clock = wall_clock
+        self._evaluation_samples = evaluation_samples
+        self._written = threading.Lock()
+        self.is_interruption = False
+        """Whether the run ends before its time, so that it may be resumed."""
+
+    def write(self) -> None:
+        """Stop the clock and log how the run ended, unless that is done or being done."""
+        if not self._written.acquire(blocking=False):
+            return
+        self._check_wall_clock()
+        log, run = self._clock.log, self._run
+        log.point(constants.TRAIN_SAMPLES, run.samples)
+        log.point(constants.EVAL_SAMPLES, self._evaluation_samples)
+        metadata: dict[str, Any] = {constants.STATUS: run.status}
+        if run.reason is not None:
+            metadata["reason"] = run.reason
+        if self.is_interruption:
+            metadata[INTERRUPTED] = True
+        log.end(constants.RUN_STOP, metadata)
+        self._clock.trace.ended(**({} if self.is_interruption else {"status": run.status}))
+
+    def give_up(self, cause: str) -> None:
+        """End the run as interrupted, on behalf of a thread that can't."""
+        self.is_interruption = True
+        self._run.aborted(cause)
+        self.write()
+
+    def _check_wall_clock(self) -> None:
         """Fail the run as a result if the wall clock was set during it, or during an earlier attempt."""
-        set_by_s = wall_clock.set_by_s()
+        log = self._clock.log
+        set_by_s = self._wall_clock.set_by_s()
         if set_by_s:
-            self.log.point(CLOCK_SET, set_by_s)
-        if interrupted:
+            log.point(CLOCK_SET, set_by_s)
+        if self.is_interruption:
             return
         advice = "which makes its times wrong; let NTP set the clock before a run"
         if set_by_s:
-            run.aborted(f"this machine's clock was set by {set_by_s:+,.3f} s during the run, {advice}")
-        elif self.resumed and self.log.contains(CLOCK_SET):
-            run.aborted(f"this machine's clock was set before the run was resumed ({CLOCK_SET} in the log), {advice}")
+            self._run.aborted(f"this machine's clock was set by {set_by_s:+,.3f} s during the run, {advice}")
+        elif self._clock.resumed and log.contains(CLOCK_SET):
+            self._run.aborted(
+                f"this machine's clock was set before the run was resumed ({CLOCK_SET} in the log), {advice}"
+            )
 
 
 @contextmanager
