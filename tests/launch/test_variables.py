@@ -164,6 +164,18 @@ def test_the_hyper_parameters_that_a_file_leaves_to_the_system_are_named_with_th
     assert not any("not exported" in line for line in honoured({"SEED": "3"}, system="dgxa100_n8").variables.lines)
 
 
+def test_an_optimizer_that_a_file_doesn_t_mean_is_named(honoured: Honoured) -> None:
+    exported = {"LR": "2e-3", "OPT_LAMB_BETA_1": "0.6"}  # a file for LAMB, whose script has no OPTIMIZER
+    adam = {"system": "dgxa100_n8_open", "overrides": ["scale_from_batch=null", "optimizer.name=adam"]}
+    assert "OPTIMIZER" not in honoured(exported, **adam).variables.lines[-1], "an argument names it"
+    exported |= {"END_LR": "4.94549100544884e-5"}
+    said = "\n".join(honoured(exported, system="dgxa100_n128_open").variables.lines)
+    assert "OPTIMIZER adam (published scripts take lamb), EPSILON 1e-09 (published scripts take 1e-6)" in said
+    assert "END_LR 4" not in said
+    del exported["END_LR"]
+    assert "OPTIMIZER" not in honoured(exported, system="dgxa100_n8").variables.lines[-1]
+
+
 def test_the_demo_does_not_start_with_exported_hyper_parameters() -> None:
     for name in HYPER_PARAMETERS:
         done = subprocess.run(

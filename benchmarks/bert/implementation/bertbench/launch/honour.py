@@ -297,8 +297,10 @@ class _Honouring:
             return
         left = [
             _with_value(name, row, system)
-            for name, row in HYPER_PARAMETERS.items()
-            if name not in self.exported and row.stands_for not in self.set_by_arguments
+            for name, row in {**HYPER_PARAMETERS, **MUST_AGREE}.items()
+            if name not in self.exported
+            and row.stands_for not in self.set_by_arguments
+            and (name in HYPER_PARAMETERS or _differs_from_published(row, system))
         ]
         if left:
             self.variables.lines.append(f"not exported, so as {system.name} has: {', '.join(left)}")
@@ -324,7 +326,13 @@ def _has(system: System, override: Override) -> bool:
 def _with_value(variable: str, row: Row, system: System) -> str:
     """Return a variable that isn't exported with the value in the run and, if it differs, that of published scripts."""
     value = _value_in_run(system, row.stands_for)
-    published = row.published_default
-    if published is None or float(published) == value:
+    if not _differs_from_published(row, system):
         return f"{variable} {value}"
-    return f"{variable} {value} (published scripts take {published})"
+    return f"{variable} {value} (published scripts take {row.published_default})"
+
+
+def _differs_from_published(row: Row, system: System) -> bool:
+    """Return whether a run has another value than published scripts, where these have a default."""
+    if row.published_default is None:
+        return False
+    return parsed_override(f"{row.stands_for}={row.published_default}")[1] != _value_in_run(system, row.stands_for)
