@@ -89,7 +89,7 @@ def _noise(system: System, files: Files, folder: Path, seed: int) -> NoiseScale:
     for number in range(_GRADIENTS):
         ids = ids_longest_first(features, order[number * size : (number + 1) * size])
         batch = span_batch([features[place] for place in ids], weight=1 / size)
-        weighted_span_loss(model(*batch.inputs), batch).backward()
+        weighted_span_loss(model(batch.inputs), batch).backward()
         gradients.append(
             torch.cat([parameter.grad.flatten() for parameter in parameters if parameter.grad is not None])
         )

@@ -226,7 +226,7 @@ def _ours(device: torch.device, shape: BertShape, dtype: PrecisionName, seed: in
         batch = batch_of(content)
         loaded = (filled(batch) if fills else batch).to(device)
         with computing(dtype, device):
-            sums = model.loss_sums(*loaded.inputs, loaded.labels)
+            sums = model.loss_sums(loaded.inputs, loaded.labels)
         weights = 1 / int(content.masked.sum()), 1 / len(content.lengths)
         sums.weighted(*weights).backward()
         optimizer.step(LEARNING_RATE)

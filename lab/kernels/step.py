@@ -240,7 +240,7 @@ class _Step:
         """Run the model forward and backward, update, and zero the gradients."""
         batch = self._batch
         with torch.autocast("cpu", _PRODUCTS):
-            sums = self._model.loss_sums(*batch.inputs, batch.labels)
+            sums = self._model.loss_sums(batch.inputs, batch.labels)
         self._loss(sums).backward()
         for bucket in self._buckets:
             bucket.take_in()

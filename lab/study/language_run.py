@@ -176,7 +176,7 @@ def run_on_ranks(world: World, setting: LanguageSetting, seed: int, most_samples
 
 def real_ranks(world: World, setting: LanguageSetting, model: Bert) -> Reduce:
     """Return the function that clips the gradients of real ranks, and sums them by the technique."""
-    order = ready_order(model, lambda: tiny_backward(lambda batch: model(*batch.inputs), model.shape))
+    order = ready_order(model, lambda: tiny_backward(lambda batch: model(batch.inputs), model.shape))
     buckets = Buckets(bucket_table(order, setting.bucket_mb))
     clip = make_clip(setting.mode, setting.max_norm, world.size, len(buckets.all))
     technique = read_technique((setting.technique or EVERY_STEP.name).split())
@@ -269,5 +269,5 @@ def _trained(shape: Model, words: Words, start: Start) -> dict[str, Tensor]:
 @torch.no_grad()
 def masked_accuracy(model: Bert, batch: Batch) -> float:
     """Return the share of masked words in a batch that the model ranks first."""
-    scores = model(*batch.inputs)
+    scores = model(batch.inputs)
     return (scores.masked_lm_MV.argmax(1) == batch.masked_labels_M).float().mean().item()

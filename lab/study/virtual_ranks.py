@@ -71,7 +71,7 @@ class VirtualRanks:
             self.buckets.append([names[parameter] for parameter in bucket])
 
     def _scores(self, batch: Batch) -> Scores:
-        return self._model(*batch.inputs)
+        return self._model(batch.inputs)
 
     def reduce(self, shares: Sequence[LoadedPart]) -> ReducedGradients:
         """Set every parameter's `grad` as the all-reduce would; `shares` holds each rank's part of the batch."""
@@ -97,8 +97,8 @@ class VirtualRanks:
             weights: dict[str, Tensor], tokens_T: Tensor, masked_at_M: Tensor,
             masked_M: Tensor, pairs_S: Tensor,
         ) -> Tensor:  # fmt: skip
-            inputs = tokens_T, first.segments_T, first.positions_T, first.sequences, masked_at_M
-            scores = functional_call(self._model, weights, inputs)
+            inputs = first.inputs._replace(tokens_T=tokens_T, masked_at_M=masked_at_M)
+            scores = functional_call(self._model, weights, (inputs,))
             sums = LossSums.of(scores, Labels(masked_M, pairs_S))
             return sums.weighted(part.masked_lm_weight, part.next_sentence_weight)
 
@@ -130,7 +130,7 @@ def add_gradients(model: Bert, shares: Sequence[LoadedPart]) -> Tensor:
     """Add the gradients of shares to those of the parameters, and return the loss of the shares."""
     total = torch.zeros(())
     for part, batch in shares:
-        sums = model.loss_sums(*batch.inputs, batch.labels)
+        sums = model.loss_sums(batch.inputs, batch.labels)
         loss = sums.weighted(part.masked_lm_weight, part.next_sentence_weight)
         loss.backward()
         total += loss.detach()

@@ -340,7 +340,7 @@ def test_logits_equal_those_of_transformers(model: Path, weights: Path) -> None:
         for ids, kinds in zip(tokens, segments, strict=True)
     ]
     with torch.no_grad():
-        scores = ours(*batch_of(columns_of(samples)).inputs)
+        scores = ours(batch_of(columns_of(samples)).inputs)
         for place, (ids, kinds) in enumerate(zip(tokens, segments, strict=True)):
             expected = theirs(
                 input_ids=ids[None], token_type_ids=kinds[None], attention_mask=torch.ones_like(ids)[None]
@@ -365,7 +365,7 @@ def test_span_logits_equal_those_of_transformers(model: Path, weights: Path) -> 
         tokens = torch.randint(TINY.vocab_size, (length,), generator=torch.Generator().manual_seed(length))
         features.append(Feature(0, tokens.int().numpy(), length // 2, nowhere, np.zeros(0, bool), 0, 0))
     with torch.no_grad():
-        found = ours(*span_batch(features).inputs)
+        found = ours(span_batch(features).inputs)
         for feature, logits in zip(features, found.split(lengths), strict=True):
             expected = theirs(
                 input_ids=torch.from_numpy(feature.tokens_N).long()[None],

@@ -91,7 +91,7 @@ class Training:
     def step(self, batch: Batch) -> Tensor:
         """The loss, on the device."""
         with computing(self.precision, CUDA):
-            sums = self.model.loss_sums(*batch.inputs, batch.labels)
+            sums = self.model.loss_sums(batch.inputs, batch.labels)
         shares = [1 / (labels != IGNORED).sum() for labels in (batch.masked_labels_M, batch.next_sentence_S)]
         loss = sums.weighted(*shares)
         loss.backward()

@@ -2,7 +2,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bertbench.model.bert import Bert
+from bertbench.model.bert import Bert, BertInputs
 from bertbench.model.loss import Scores
 from bertbench.model.sequences import EqualLengths, Sequences
 from bertbench.model.shape import BertShape
@@ -21,9 +21,8 @@ def tiny_bert() -> Bert:
 
 def scores(model: Bert, tokens: Tensor, lengths: list[int]) -> Scores:
     positions = torch.cat([torch.arange(length) for length in lengths])
-    return model(
-        tokens, torch.zeros_like(tokens), positions, Sequences.of(np.array(lengths)), torch.arange(len(tokens))
-    )
+    sequences = Sequences.of(np.array(lengths))
+    return model(BertInputs(tokens, torch.zeros_like(tokens), positions, sequences, torch.arange(len(tokens))))
 
 
 def test_bert_large_has_the_published_number_of_parameters() -> None:
@@ -60,7 +59,7 @@ def test_omitting_outputs_that_no_head_reads_changes_neither_scores_nor_gradient
         model.masked_lm(hidden[masked_at], model.embeddings.word.weight),
         model.next_sentence(model.pooler(hidden[[0, 11, 18, 25]]).tanh()),
     )
-    lean = model(tokens, torch.zeros_like(tokens), positions, sequences, masked_at)
+    lean = model(BertInputs(tokens, torch.zeros_like(tokens), positions, sequences, masked_at))
     torch.testing.assert_close(lean, whole, atol=1e-13, rtol=1e-12)
     weights = [torch.randn(part.shape, generator=torch.Generator().manual_seed(2)) for part in whole]
     gradients = [

@@ -46,9 +46,9 @@ def test_joined_layers_compile_once_for_all_layers_and_sizes(counter: CompileCou
     compile_pieces(model)
     for samples, length in ((2, 9), (3, 12)):
         batch = batch_of(samples, length)
-        assert isinstance(model.loss_sums(*batch.inputs, batch.labels), LossSums)
+        assert isinstance(model.loss_sums(batch.inputs, batch.labels), LossSums)
     assert counter.frame_count == 8, "embeddings, first and last piece, between, head, pooler, pairs, their loss"
-    assert isinstance(model(*batch.inputs), Scores), "an evaluation"
+    assert isinstance(model(batch.inputs), Scores), "an evaluation"
 
 
 def test_without_a_compiler_one_line_says_so() -> None:

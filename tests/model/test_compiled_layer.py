@@ -43,7 +43,7 @@ def joined(model: Bert) -> Bert:
 
 
 def gradients(model: Bert, batch: Batch) -> dict[str, Tensor]:
-    model.loss_sums(*batch.inputs, batch.labels).weighted(0.5, 0.25).backward()
+    model.loss_sums(batch.inputs, batch.labels).weighted(0.5, 0.25).backward()
     return {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
 
 
@@ -94,9 +94,9 @@ def test_products_read_copies_of_the_weights_that_are_rounded_already() -> None:
     for copied in rounded.copies.values():
         copied.zero_()
     with torch.autocast("cpu", torch.bfloat16):
-        without_weights = with_copies(*batch.inputs)
-    in_fp32 = with_copies(*batch.inputs)
-    torch.testing.assert_close(in_fp32, joined(model)(*batch.inputs), atol=0, rtol=0)
+        without_weights = with_copies(batch.inputs)
+    in_fp32 = with_copies(batch.inputs)
+    torch.testing.assert_close(in_fp32, joined(model)(batch.inputs), atol=0, rtol=0)
     assert (without_weights.masked_lm_MV - in_fp32.masked_lm_MV).abs().max() > 0.1
 
 
@@ -104,13 +104,13 @@ def test_joined_pieces_wait_for_the_weights_of_each_layer() -> None:
     """With optimizer.sharded, a layer's weights may still arrive from other ranks."""
     torch.manual_seed(2)
     model, batch = joined(Bert(SHAPE)), batch_of(3, 12)
-    expected = model(*batch.inputs)
+    expected = model(batch.inputs)
     for layer in model.encoder_layers():
         arrived = copy.deepcopy(layer.state_dict())
         for weight in layer.parameters():
             weight.data.fill_(torch.nan)
         layer.await_weights = partial(layer.load_state_dict, arrived)
-    torch.testing.assert_close(model(*batch.inputs), expected, atol=0, rtol=0)
+    torch.testing.assert_close(model(batch.inputs), expected, atol=0, rtol=0)
 
 
 def test_dropout_by_hashes_drops_its_share_and_the_backward_pass_drops_the_same() -> None:

@@ -27,7 +27,7 @@ def test_the_model_and_its_loss_stay_on_the_gpu(monkeypatch: pytest.MonkeyPatch)
     with FakeTensorMode(allow_non_fake_inputs=True), CUDA:
         model, there = Bert(SHAPE, flash_attention), batch.to(CUDA)
         with torch.no_grad(), torch.autocast("cuda", torch.bfloat16):
-            scores = model(*there.inputs)
+            scores = model(there.inputs)
             loss = LossSums.of(scores, there.labels).weighted(0.5, 0.25)
     assert (scores.masked_lm_MV.device.type, scores.masked_lm_MV.dtype) == ("cuda", torch.bfloat16)
     assert scores.masked_lm_MV.shape == (len(batch.masked_at_M), SHAPE.vocab_size)

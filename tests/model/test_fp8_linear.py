@@ -189,7 +189,7 @@ def model_in_fp8() -> Bert:
 def loss(model: Bert) -> Tensor:
     batch = synthetic(3, 12, SHAPE.vocab_size, torch.Generator().manual_seed(1))
     with torch.autocast("cpu", torch.bfloat16):
-        return model.loss_sums(*batch.inputs, batch.labels).weighted(0.5, 0.25)
+        return model.loss_sums(batch.inputs, batch.labels).weighted(0.5, 0.25)
 
 
 def gradients(model: Bert) -> dict[str, Tensor]:

@@ -54,7 +54,7 @@ def test_a_segment_is_a_piece_of_a_row_then_rows_then_a_piece(
 
 
 def backward(model: Bert) -> None:
-    tiny_backward(lambda batch: model(*batch.inputs), TINY)
+    tiny_backward(lambda batch: model(batch.inputs), TINY)
 
 
 def initialized(model: Bert) -> Bert:

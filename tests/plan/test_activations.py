@@ -73,7 +73,7 @@ def test_embeddings_keep_the_bytes_of_the_formula(tiny: Tiny) -> None:
 
 
 def loss(model: Bert, batch: Batch) -> Tensor:
-    return model.loss_sums(*batch.inputs, batch.labels).weighted(1, 1)
+    return model.loss_sums(batch.inputs, batch.labels).weighted(1, 1)
 
 
 GPU = ("launch.device=cuda", "hardware.accelerators_per_node=2", "compute.compile=none")

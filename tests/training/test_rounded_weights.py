@@ -45,7 +45,7 @@ def history(world: World, system: System) -> list[float]:
 
         found = [loss(0), loss(1)]
         with trainer.evaluating(), torch.no_grad(), computing("bf16", world.device):
-            scores = trainer.model(*steps[0].parts[0].batch.inputs)
+            scores = trainer.model(steps[0].parts[0].batch.inputs)
         found.append(scores.masked_lm_MV.float().max().item())
         found.append(loss(2))
         for name, tensor in trainer.state().items():

@@ -88,7 +88,7 @@ def means_of_uneven_step(world: World, system: System) -> list[float]:
     with whole_trainer(system, world) as trainer:
         for rank in (0, 1):
             batch = batch_of(sampler, sampler.planner.plan(step).assigned.of(rank))
-            scores = trainer.model(*batch.inputs)
+            scores = trainer.model(batch.inputs)
             masked_lm = functional.cross_entropy(scores.masked_lm_MV, batch.masked_labels_M)
             means.append((masked_lm + functional.cross_entropy(scores.next_sentence_S2, batch.next_sentence_S)).item())
     return means

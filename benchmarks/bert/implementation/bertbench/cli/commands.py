@@ -2,6 +2,8 @@
 
 import argparse
 import importlib
+import os
+import sys
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -12,12 +14,13 @@ from bertbench.cli import (
     evaluating,
     finetuning,
     following,
-    laboratory,
     launching,
     planning,
     running,
     submitting,
 )
+from bertbench.common.errors import ConfigError
+from bertbench.common.paths import REPOSITORY
 
 
 class Command(NamedTuple):
@@ -123,9 +126,27 @@ def callable_by(words: Sequence[str]) -> tuple[Command, ...]:
     """
     if not words or words[0] != "lab":
         return COMMANDS
-    laboratory.make_importable()
+    _make_laboratory_importable()
     of_laboratory: tuple[Command, ...] = importlib.import_module("lab.commands").COMMANDS
     return (*COMMANDS, *of_laboratory)
+
+
+def _make_laboratory_importable() -> None:
+    """Let this process and those that it starts import `lab`, which an installation lacks.
+
+    Raises ConfigError outside a checkout.
+    """
+    if REPOSITORY is None or not (REPOSITORY / "lab" / "__init__.py").is_file():
+        raise ConfigError(
+            "lab is part of the repository, not of an installation; clone bertbench's repository, and run `make setup` "
+            "and `.venv/bin/bertbench lab` there"
+        )
+    root = str(REPOSITORY)
+    if root not in sys.path:
+        sys.path.insert(0, root)
+    python_path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if root not in python_path:
+        os.environ["PYTHONPATH"] = os.pathsep.join([root, *filter(None, python_path)])
 
 
 def called_by(words: Sequence[str]) -> Command | None:

@@ -178,8 +178,8 @@ class _Parser(argparse.ArgumentParser):
 
 def _options_meant(words: list[str], leaf: argparse.ArgumentParser) -> list[str]:
     """Return the command's options that unknown words may mean, and --set with the settings that they may mean."""
-    named: dict[str, list[str]] = {}
-    dotted: dict[str, list[str]] = {}
+    by_last_name: dict[str, list[str]] = {}
+    by_dotted_name: dict[str, list[str]] = {}
     if "--set" in leaf._option_string_actions:
         from bertbench.config.system import setting_names
 
@@ -188,14 +188,14 @@ def _options_meant(words: list[str], leaf: argparse.ArgumentParser) -> list[str]
             if isinstance(reads.of(setting), Unread):
                 continue
             with_set = f"--set {setting}=VALUE"
-            dotted[setting] = [with_set]
-            named.setdefault(setting.rpartition(".")[2], []).append(with_set)
-    named |= {option.lstrip("-"): [option] for option in leaf._option_string_actions}
+            by_dotted_name[setting] = [with_set]
+            by_last_name.setdefault(setting.rpartition(".")[2], []).append(with_set)
+    by_last_name |= {option.lstrip("-"): [option] for option in leaf._option_string_actions}
     meant = []
     for word in words:
         if word.startswith("-") or "=" in word:  # `NAME=VALUE` lacks its --set
             typed = word.partition("=")[0].lstrip("-")
-            options = dotted if "." in typed else named
+            options = by_dotted_name if "." in typed else by_last_name
             meant += [option for name in close_names(typed, options) for option in options[name]]
     return meant
 

@@ -39,7 +39,7 @@ def fill_mask(weights: Weights, vocabulary: Vocabulary, text: str, top: int) -> 
     set_arithmetic(model, _CPU, "fp32", "none")
     model.eval()
     with torch.no_grad():
-        scores = model(*batch.inputs)
+        scores = model(batch.inputs)
     best = scores.masked_lm_MV[:, :entries].softmax(dim=-1).topk(min(top, entries))
     candidates = []
     for tokens, shares in zip(best.indices.tolist(), best.values.tolist(), strict=True):

@@ -67,7 +67,7 @@ class SpanTask(Task):
     def loss(self, model: Bert, part: Part, batch: Batch) -> Tensor:
         """Return the weighted losses of the batch's answers; see `Task`."""
         del part
-        return weighted_span_loss(model(*batch.inputs), batch)
+        return weighted_span_loss(model(batch.inputs), batch)
 
     def sum_of_outputs(self, outputs: Any) -> Tensor:
         """Return the sum of all logits; see `Task`."""

@@ -18,6 +18,7 @@ from torch import Tensor
 from bertbench.common.errors import DataError
 from bertbench.data.store.columns import Array, Columns, Integers, entries_of
 from bertbench.data.store.manifest import Manifest
+from bertbench.model.bert import BertInputs
 from bertbench.model.loss import Labels
 from bertbench.model.sequences import Sequences
 
@@ -40,9 +41,9 @@ class Batch:
     next_sentence_S: Tensor
 
     @property
-    def inputs(self) -> tuple[Tensor, Tensor, Tensor, Sequences, Tensor]:
-        """Return the arguments of `Bert.forward`."""
-        return self.tokens_T, self.segments_T, self.positions_T, self.sequences, self.masked_at_M
+    def inputs(self) -> BertInputs:
+        """Return what a model reads."""
+        return BertInputs(self.tokens_T, self.segments_T, self.positions_T, self.sequences, self.masked_at_M)
 
     @property
     def labels(self) -> Labels:

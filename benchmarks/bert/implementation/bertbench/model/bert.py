@@ -28,6 +28,17 @@ CrossEntropySum = Callable[[Tensor, Tensor], Tensor]
 """Sums the cross-entropies of logits and labels, like the function in model/loss.py."""
 
 
+class BertInputs(NamedTuple):
+    """What a model reads of a flat batch."""
+
+    tokens_T: Tensor
+    segments_T: Tensor
+    positions_T: Tensor
+    sequences: Sequences
+    masked_at_M: Tensor
+    """The places of the masked tokens in the batch."""
+
+
 class Embeddings(nn.Module):
     """Word + position + segment embeddings, LayerNorm, dropout."""
 
@@ -190,48 +201,27 @@ class Bert(WithHeads):
         """Return the layers, first to last."""
         return [layer for layer in self.layers if isinstance(layer, EncoderLayer)]
 
-    def hidden(self, tokens_T: Tensor, segments_T: Tensor, positions_T: Tensor, sequences: Sequences) -> Tensor:
+    def hidden(self, inputs: BertInputs) -> Tensor:
         """Return the last layer's output for every token: [T, D]."""
-        hidden_TD = self.embeddings(tokens_T, segments_T, positions_T)
+        hidden_TD = self.embeddings(inputs.tokens_T, inputs.segments_T, inputs.positions_T)
         for layer in self.layers:
-            hidden_TD = layer(hidden_TD, sequences)
+            hidden_TD = layer(hidden_TD, inputs.sequences)
         return hidden_TD
 
-    def forward(
-        self,
-        tokens_T: Tensor,
-        segments_T: Tensor,
-        positions_T: Tensor,
-        sequences: Sequences,
-        masked_at_M: Tensor,
-    ) -> Scores:
-        """Return scores of the masked tokens, which are at masked_at_M in the flat batch, and of each sentence pair."""
-        return self.head_scores(self._read(tokens_T, segments_T, positions_T, sequences, masked_at_M))
+    def forward(self, inputs: BertInputs) -> Scores:
+        """Return scores of the masked tokens and of each sentence pair."""
+        return self.head_scores(self._read(inputs))
 
-    def loss_sums(
-        self,
-        tokens_T: Tensor,
-        segments_T: Tensor,
-        positions_T: Tensor,
-        sequences: Sequences,
-        masked_at_M: Tensor,
-        labels: Labels,
-    ) -> LossSums:
-        """Return the sums of both heads' losses for the inputs of `forward`; a compiled model keeps no scores."""
-        return self.head_losses(self._read(tokens_T, segments_T, positions_T, sequences, masked_at_M), labels)
+    def loss_sums(self, inputs: BertInputs, labels: Labels) -> LossSums:
+        """Return the sums of both heads' losses; a compiled model keeps no scores."""
+        return self.head_losses(self._read(inputs), labels)
 
-    def _read(
-        self,
-        tokens_T: Tensor,
-        segments_T: Tensor,
-        positions_T: Tensor,
-        sequences: Sequences,
-        masked_at_M: Tensor,
-    ) -> ReadStates:
+    def _read(self, inputs: BertInputs) -> ReadStates:
         """Return what the heads read: a seventh of the tokens. The last layer returns only those.
 
         This saves 5 % of the matrix products in the encoder of BERT-Base, and 3 % in that of BERT-Large.
         """
+        tokens_T, segments_T, positions_T, sequences, masked_at_M = inputs
         is_compiled = self.sum_losses is not None
         if is_compiled:  # on a GPU, one gradient for both uses of the embeddings would save 0.25 of 168 GB (computed)
             hidden_TD = self.embeddings(tokens_T, segments_T, positions_T)

@@ -6,7 +6,7 @@ Shapes: as in model/bert.py; G sequences of one length N.
 import torch
 from torch import Tensor, nn
 
-from bertbench.model.bert import Bert, draw_normal
+from bertbench.model.bert import Bert, BertInputs, draw_normal
 from bertbench.model.sequences import Sequences
 from bertbench.model.shape import BertShape
 
@@ -27,17 +27,9 @@ class SpanBert(Bert):
         draw_normal(self.span.weight, self.shape.initializer_range, generator)
         nn.init.zeros_(self.span.bias)
 
-    def forward(  # type: ignore[override]  # another head, and other outputs
-        self,
-        tokens_T: Tensor,
-        segments_T: Tensor,
-        positions_T: Tensor,
-        sequences: Sequences,
-        masked_at_M: Tensor,
-    ) -> Tensor:
+    def forward(self, inputs: BertInputs) -> Tensor:  # type: ignore[override]  # another head, and other outputs
         """Return logits of the answer's first and last token, [T, 2]; nothing is masked."""
-        del masked_at_M
-        logits_T2: Tensor = self.span(self.hidden(tokens_T, segments_T, positions_T, sequences))
+        logits_T2: Tensor = self.span(self.hidden(inputs))
         return logits_T2
 
 

@@ -169,7 +169,7 @@ def _buckets(system: System) -> list[list[tuple[int, ...]]]:
     batch = synthetic(1, 8, 8, torch.Generator().manual_seed(1))
 
     def backward() -> None:
-        scores = narrow(*batch.inputs)
+        scores = narrow(batch.inputs)
         (scores.masked_lm_MV.sum() + scores.next_sentence_S2.sum()).backward()
 
     in_full: dict[nn.Parameter, nn.Parameter] = dict(zip(narrow.parameters(), full.parameters(), strict=True))

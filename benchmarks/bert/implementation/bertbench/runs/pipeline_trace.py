@@ -24,25 +24,31 @@ Spans = list[list[StageSpan]]
 def bubble_of_spans(spans: Spans) -> float | None:
     """Return the bubble of the recorded steps; None if there are none."""
     total_s = seconds_of_steps(spans)
-    busy_s = sum(one.ended - one.began for of_rank in spans for one in of_rank if one.kind in PASSES)
+    busy_s = sum(stage_span.ended - stage_span.began for stage_span in _passes(spans))
     return 1 - busy_s / (len(spans) * total_s) if total_s else None
 
 
 def seconds_of_steps(spans: Spans) -> float:
     """Return the seconds from the first to the last pass of a step, summed over the recorded steps."""
-    passes = [one for of_rank in spans for one in of_rank if one.kind in PASSES]
+    passes = _passes(spans)
     total_s = 0.0
-    for step in {one.step for one in passes}:
-        of_step = [one for one in passes if one.step == step]
-        total_s += max(one.ended for one in of_step) - min(one.began for one in of_step)
+    for step in {stage_span.step for stage_span in passes}:
+        of_step = [stage_span for stage_span in passes if stage_span.step == step]
+        total_s += max(stage_span.ended for stage_span in of_step) - min(stage_span.began for stage_span in of_step)
     return total_s
+
+
+def _passes(spans: Spans) -> list[StageSpan]:
+    return [stage_span for of_rank in spans for stage_span in of_rank if stage_span.kind in PASSES]
 
 
 def write_pipeline_trace(own: list[StageSpan], system: System, world: World, files: ResultFiles | None) -> None:
     """Write what the ranks of the first pipeline recorded; nothing if the run had too few steps. Collective."""
     layout = system.layout
     offset_s = _clock_offset(world)
-    moved = [one._replace(began=one.began - offset_s, ended=one.ended - offset_s) for one in own]
+    moved = []
+    for stage_span in own:
+        moved.append(stage_span._replace(began=stage_span.began - offset_s, ended=stage_span.ended - offset_s))
     place = layout.coordinate(world.rank)
     of_ranks = world.from_all(moved if (place.data, place.tensor) == (0, 0) else None)
     spans = [spans for spans in of_ranks if spans]
@@ -74,30 +80,32 @@ def pipeline_events(spans: Spans, unix_s: float) -> Iterator[Event]:
     for rank, of_rank in enumerate(spans):
         yield track_name(PIPELINE, 2 * rank, f"rank {rank}: passes")
         yield track_name(PIPELINE, 2 * rank + 1, f"rank {rank}: messages")
-        for one in (*of_rank, *waits(of_rank)):
-            is_message = one.kind not in (*PASSES, "wait")
+        for stage_span in (*of_rank, *waits(of_rank)):
+            is_wait = stage_span.kind == "wait"
+            is_message = not is_wait and stage_span.kind not in PASSES
+            title = "wait" if is_wait else f"{stage_span.kind} {stage_span.microbatch}, stage {stage_span.stage}"
             yield span(
                 PIPELINE,
                 2 * rank + 1 if is_message else 2 * rank,
-                "wait" if one.kind == "wait" else f"{one.kind} {one.microbatch}, stage {one.stage}",
-                unix_s + one.began,
-                _arrival(one, spans) - one.began,
-                kind=one.kind,
-                step=one.step,
-                stage=one.stage,
-                microbatch=one.microbatch,
+                title,
+                unix_s + stage_span.began,
+                _arrival(stage_span, spans) - stage_span.began,
+                kind=stage_span.kind,
+                step=stage_span.step,
+                stage=stage_span.stage,
+                microbatch=stage_span.microbatch,
             )
 
 
-def _arrival(one: StageSpan, spans: Spans) -> float:
+def _arrival(stage_span: StageSpan, spans: Spans) -> float:
     """Return the end of a span; for a send, the time when the other rank uses the message."""
-    if not one.kind.startswith("send"):
-        return one.ended
-    direction = one.kind.removeprefix("send ")
-    stage = one.stage + (1 if direction == "forward" else -1)
-    wanted = (f"receive {direction}", one.step, stage, one.microbatch)
+    if not stage_span.kind.startswith("send"):
+        return stage_span.ended
+    direction = stage_span.kind.removeprefix("send ")
+    stage = stage_span.stage + (1 if direction == "forward" else -1)
+    wanted = (f"receive {direction}", stage_span.step, stage, stage_span.microbatch)
     other = spans[stage % len(spans)]
-    return next((received.ended for received in other if received[:4] == wanted), one.ended)
+    return next((received.ended for received in other if received[:4] == wanted), stage_span.ended)
 
 
 def waits(of_rank: Sequence[StageSpan]) -> Iterator[StageSpan]:

@@ -67,8 +67,12 @@ def _html_table(table: Table, links: Sequence[str] = ()) -> str:
 def _curves(runs: Sequence[RunSummary], target: float | None) -> Iterator[str]:
     """Yield figures of accuracy, loss, learning rate, step time and, if ranks wait for each other, load balance."""
     level = None if target is None else (f"target {target:g}", target)
-    by_samples = [[(one.samples, one.accuracy) for one in run.evaluations if one.samples is not None] for run in runs]
-    by_time = [[(one.seconds, one.accuracy) for one in run.evaluations if one.seconds is not None] for run in runs]
+    by_samples: list[Points] = []
+    by_time: list[Points] = []
+    for run in runs:
+        evaluations = run.evaluations
+        by_samples.append([(each.samples, each.accuracy) for each in evaluations if each.samples is not None])
+        by_time.append([(each.seconds, each.accuracy) for each in evaluations if each.seconds is not None])
     efficiency = _metric(runs, "load_efficiency")
     yield _figure("Accuracy against samples", by_samples, "training samples", "masked-LM accuracy", level)
     yield _figure("Accuracy against time", by_time, "seconds from run_start", "masked-LM accuracy", level)

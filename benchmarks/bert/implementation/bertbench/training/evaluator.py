@@ -80,7 +80,7 @@ class Evaluator:
     def _predictions(self, model: nn.Module, number: int, batch: Batch) -> Tensor | None:
         """Return the predicted ids of the masked tokens in batch `number`, [M]; None if another rank counts it."""
         del number
-        masked_lm_MV: Tensor = model(*batch.inputs).masked_lm_MV
+        masked_lm_MV: Tensor = model(batch.inputs).masked_lm_MV
         return masked_lm_MV.argmax(dim=-1)
 
     def _finish_reading(self) -> None:

@@ -232,7 +232,7 @@ class GraphTrainer(WholeTrainer):
             self._path.weights.begin_step()
         masked_lm_weight, next_sentence_weight = slot.weights_2.unbind()
         with self._computing:
-            sums = self._model.loss_sums(*slot.batch.inputs, slot.batch.labels)
+            sums = self._model.loss_sums(slot.batch.inputs, slot.batch.labels)
         loss = sums.weighted(masked_lm_weight, next_sentence_weight)
         with self._path.reducer.accumulating(last):
             loss.backward()

@@ -88,7 +88,7 @@ class PreTraining(Task):
 
     def loss(self, model: Bert, part: Part, batch: Batch) -> Tensor:
         """Return the weighted cross-entropies of masked tokens and sentence pairs; see `Task`."""
-        sums = model.loss_sums(*batch.inputs, batch.labels)
+        sums = model.loss_sums(batch.inputs, batch.labels)
         return sums.weighted(part.masked_lm_weight, part.next_sentence_weight)
 
     def sum_of_outputs(self, outputs: Scores) -> Tensor:

@@ -175,7 +175,7 @@ class WholeTrainer(Trainer):
 
     def _score(self, batch: Batch) -> Any:
         with self._computing:
-            return self._model(*batch.inputs)
+            return self._model(batch.inputs)
 
     def _take_warm_up_steps(self, generator: torch.Generator) -> None:
         system = self._system
