@@ -8,8 +8,9 @@ from itertools import chain
 from typing import Any
 
 from bertbench.common.intervals import holm, p_value
+from bertbench.common.tables import markdown
 from bertbench.runs.run_summary import read_summary
-from docs.site.tables import RESULTS, link, read, table
+from docs.site.records import RESULTS, link, read
 
 _STUDIES = ("clip", "buckets", "compression", "adam_and_lamb")
 """Studies that compare samples in pairs of runs."""
@@ -35,7 +36,7 @@ def claims() -> str:
         *(row for name in _STUDIES for row in _study_claims(name)),
     ]
     heads = ["claim", "figure (95 % interval)", "seeds", "shown", "command", "record"]
-    return table(heads, [*rows, *_optimizer_claims()])
+    return markdown(heads, [*rows, *_optimizer_claims()])
 
 
 def _demo_claims() -> Rows:

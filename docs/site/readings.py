@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from bertbench.common.evaluation import accuracy_text
+from bertbench.common.tables import markdown
 from bertbench.plan.layout_cost import exposed_seconds
 from compliance import judge_log
 from compliance.ask import TOPICS
@@ -16,7 +17,7 @@ from compliance.rules import RULES
 from compliance.rules.fixed_values import FIXED
 from docs.site.claims import OPTIMIZER_STUDY, claims
 from docs.site.gpu_rates import gpu_rates, gpu_scaling
-from docs.site.tables import RESULTS, fenced, read, table
+from docs.site.records import RESULTS, read
 
 _SIMULATED = RESULTS / "simulated" / "balance.json"
 _MEAN_TOKENS = 255.8  # of a Wikipedia sample, by balance/wikipedia_lengths.json
@@ -55,7 +56,7 @@ def demo_times() -> str:
     rows.append(_times_row(raced, [course[-1][0] for course in raced["courses"]["bertbench"]]))
     alone = first_run()
     rows.append(_times_row(alone, [alone["seconds_to_target"]]))
-    return table(["processor, two cores", "measured", "runs", "seconds to the target"], rows)
+    return markdown(["processor, two cores", "measured", "runs", "seconds to the target"], rows)
 
 
 def sizes() -> str:
@@ -65,7 +66,7 @@ def sizes() -> str:
         ["environment with the CPU build of PyTorch", f"{record['environment_mb'] / 1e3:.1f} GB"],
         ["the demo's dataset", f"{record['dataset_mb']} MB"],
     ]
-    return table(["what", "size"], rows)
+    return markdown(["what", "size"], rows)
 
 
 def like_for_like() -> str:
@@ -77,7 +78,7 @@ def like_for_like() -> str:
         _ratio_row("samples per second, Muon", muon, trainer_muon, "samples_per_s", trainer_muon["rate_ours"]),
         _ratio_row("seconds to the target, Muon", muon, trainer_muon, "seconds_to_target", trainer_muon["times_ours"]),
     ]
-    return table(["measured, with the same optimizer", "bertbench", "Trainer", "ratio (95 % interval)"], rows)
+    return markdown(["measured, with the same optimizer", "bertbench", "Trainer", "ratio (95 % interval)"], rows)
 
 
 def steps() -> str:
@@ -96,19 +97,19 @@ def rules() -> str:
     rows = [
         [f"`{rule.id}`", rule.source.document, f"`{rule.source.section}`", rule.rounds, rule.says] for rule in RULES
     ]
-    return table(["rule", "document", "section", "rounds", "what it says"], rows)
+    return markdown(["rule", "document", "section", "rounds", "what it says"], rows)
 
 
 def fixed_values() -> str:
     """Return the values that the closed division fixes, with the sections of training_rules.adoc that fix them."""
     rows = [[f"`{fixed.key}`", fixed.expected, fixed.section] for fixed in FIXED]
-    return table(["key", "fixed value", "section of training_rules.adoc"], rows)
+    return markdown(["key", "fixed value", "section of training_rules.adoc"], rows)
 
 
 def questions() -> str:
     """Return the judge's questions."""
     rows = [[f"`{topic.id}`", topic.asks, topic.usual] for topic in TOPICS]
-    return table(["question", "what is asked", "what is usual"], rows)
+    return markdown(["question", "what is asked", "what is usual"], rows)
 
 
 def balance() -> str:
@@ -121,7 +122,7 @@ def balance() -> str:
         for command, of in read(_SIMULATED).items()
         for row in of
     ]  # fmt: skip
-    return table(["command", "method", "GPUs x samples", "efficiency", "KB"], rows)
+    return markdown(["command", "method", "GPUs x samples", "efficiency", "KB"], rows)
 
 
 def strata() -> str:
@@ -134,7 +135,7 @@ def strata() -> str:
     rows = []
     for edges, efficiency in efficiencies.items():
         rows.append([str(edges.count(",") + 1), edges.replace(",", ", "), f"{efficiency:.4f}", f"{1 - efficiency:.1%}"])
-    return table(["strata", "up to this many tokens", "efficiency", "idle"], rows)
+    return markdown(["strata", "up to this many tokens", "efficiency", "idle"], rows)
 
 
 def node_sizes() -> str:
@@ -155,7 +156,7 @@ def node_sizes() -> str:
             ]
         )  # fmt: skip
     heads = ["GPUs per node", "efficiency", "KB received per GPU and step", "KB by the formula", "comparisons"]
-    return table(heads, rows)
+    return markdown(heads, rows)
 
 
 def clip_modes() -> str:
@@ -174,7 +175,7 @@ def clip_modes() -> str:
         interval = f"{modes['bucket']['less_low_ms']:.0f} to {modes['bucket']['less_high_ms']:.0f}"
         rows.append([f"{rate:,.0f}", *exposed, interval, f"{least:.0f}"])
     heads = ["Mbit/s", "`before`", "`after`", "`bucket`", "`bucket` less than `before`", "least by the formula"]
-    return table(heads, rows)
+    return markdown(heads, rows)
 
 
 def adam_values() -> str:
@@ -190,7 +191,7 @@ def adam_values() -> str:
                     f"{values['optimizer.beta1']:.2f}", f"{values['optimizer.beta2']:.4f}",
                 ]
             )  # fmt: skip
-    return table(["start", "batch", "learning rate", "beta1", "beta2"], rows)
+    return markdown(["start", "batch", "learning rate", "beta1", "beta2"], rows)
 
 
 def preparation() -> str:
@@ -203,12 +204,17 @@ def preparation() -> str:
         hours = " to ".join(f"{seconds * times / 3600:.1f}" for times in by)
         disk = f"{step['bytes'] * record['all_tokens'] / step['tokens'][1] / 1e9:,.0f} GB" if "bytes" in step else ""
         rows.append([name, hours, disk, f"{step['memory_mb'] / 1e3:.1f} GB"])
-    return table(["step", "hours of one core", "disk", "memory"], rows)
+    return markdown(["step", "hours of one core", "disk", "memory"], rows)
 
 
 def first_run() -> Any:
     """Return the record of the tutorial's commands: their output, and the machine."""
     return read(RESULTS / "first_run.json")
+
+
+def fenced(*lines: str) -> str:
+    """Return lines as a fenced block."""
+    return "\n".join(["```", *lines, "```"])
 
 
 def _times_row(record: dict[str, Any], seconds: list[float]) -> list[str]:
@@ -247,7 +253,7 @@ def batch_sizes() -> str:
             ratio = f"{pair['ratio']:.2f} ({pair['ratio_low']:.2f} to {pair['ratio_high']:.2f})"
         reached = f"{arm['reached']} of {arm['seeds']}"
         rows.append([batch, rule[0] if rule else "tuned here", reached, samples, steps, ratio])
-    return table(["batch", "rule", "reached the target", "samples", "steps", "samples over batch 32's"], rows)
+    return markdown(["batch", "rule", "reached the target", "samples", "steps", "samples over batch 32's"], rows)
 
 
 READINGS = {

@@ -20,8 +20,7 @@ from pathlib import Path
 _REPOSITORY = Path(__file__).parents[2]
 sys.path.insert(0, str(_REPOSITORY))  # because lab/ and this folder aren't installed
 
-from docs.site.readings import READINGS, first_run  # noqa: E402
-from docs.site.tables import fenced  # noqa: E402
+from docs.site.readings import READINGS, fenced, first_run  # noqa: E402
 
 _SHOWN = re.compile(r"(<!-- shown: (.+?) -->\n+)(```\n.*?^```$|.+?(?=\n\n|\n*\Z))", re.MULTILINE | re.DOTALL)
 

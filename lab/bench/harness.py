@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from itertools import takewhile
 from operator import methodcaller
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,7 +22,6 @@ import torch
 from bertbench.cli.arguments import add_number, emit, seed, write_file
 from bertbench.common.errors import ConfigError
 from bertbench.common.intervals import Interval, of_median
-from bertbench.common.markup import aligned
 from bertbench.common.phase_clock import wait_for_device
 from bertbench.common.progress import Progress
 from bertbench.machine.processor import processor
@@ -178,24 +176,3 @@ def paired_ratio(dividends: Sequence[float], divisors: Sequence[float]) -> Ratio
     """Return the median ratio of pairs, one of each round, with its interval by the sign test."""
     ratios = [dividend / divisor for dividend, divisor in zip(dividends, divisors, strict=True)]
     return Ratio(*of_median(ratios))
-
-
-def table_lines(rows: Sequence[object], columns: Mapping[str, str]) -> list[str]:
-    """Return a table: a line of heads, and a line for each row.
-
-    `columns` maps a head to a format of the row, which is called 0, as in `{0.name}`. A format with a colon means a
-    number. Columns before the first number are aligned to the left. A number that is None is shown as -.
-    """
-    forms = list(columns.values())
-    left = len([*takewhile(lambda form: ":" not in form, forms)])
-    cells = []
-    for row in rows:
-        cells.append([_cell(form, row) for form in forms])
-    return aligned([*columns], cells, left)
-
-
-def _cell(form: str, row: object) -> str:
-    try:
-        return form.format(row)
-    except TypeError:  # None can't be formatted as a number
-        return "-"

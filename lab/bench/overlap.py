@@ -23,6 +23,7 @@ from torch import distributed
 
 from bertbench.common.intervals import of_median
 from bertbench.common.progress import Progress
+from bertbench.common.tables import table_lines
 from bertbench.config.optimizer import ClipMode
 from bertbench.distributed.world import World
 from bertbench.gradients.exchange import Exchange
@@ -32,7 +33,7 @@ from bertbench.loading.sampler import Part
 from bertbench.machine.processor import processor
 from bertbench.model.shape import BertShape
 from bertbench.training.whole_trainer import WholeTrainer
-from lab.bench.harness import BenchResult, alternate, command, milliseconds, table_lines
+from lab.bench.harness import BenchResult, alternate, command, milliseconds
 from lab.bench.network import limit_bandwidth, network_obstacle, on_two_hosts
 from lab.bench.short_run import short_run
 

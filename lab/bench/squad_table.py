@@ -6,10 +6,10 @@ from statistics import fmean
 from typing import Any
 
 from bertbench.common.intervals import of_geometric_mean
+from bertbench.common.tables import table_lines
 from bertbench.config import System
 from bertbench.distributed.cores import available_cores
 from bertbench.machine.processor import processor
-from lab.bench.harness import table_lines
 from lab.bench.noise_scale import NoiseScale
 from lab.bench.squad_run import BASELINE, LAYOUTS
 

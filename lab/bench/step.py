@@ -23,6 +23,7 @@ import torch
 
 from bertbench.cli.arguments import words_of
 from bertbench.common.progress import Progress
+from bertbench.common.tables import table_lines
 from bertbench.config.optimizer import OptimizerSettings
 from bertbench.data.store.columns import Columns
 from bertbench.loading.batch import batch_of
@@ -45,7 +46,6 @@ from lab.bench.harness import (
     machine_name,
     option,
     paired_ratio,
-    table_lines,
 )
 from lab.bench.peak import square_flops
 from lab.bench.step_process import Step, StepProcess, Took

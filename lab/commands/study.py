@@ -14,8 +14,8 @@ from bertbench.cli.arguments import add_number, emit
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import runs_folder
 from bertbench.common.progress import Progress
+from bertbench.common.tables import table_lines
 from bertbench.loading.inputs import open_data
-from lab.bench.harness import table_lines
 from lab.journal import Record
 from lab.study.definition import STUDIES, Configuration, Definition, Prune, Values, read_definition
 from lab.study.engine import Study, TrialOutcome

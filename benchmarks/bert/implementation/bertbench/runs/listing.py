@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from bertbench.common.errors import DataError
-from bertbench.common.markup import aligned
 from bertbench.common.paths import shown_path
+from bertbench.common.tables import aligned
 from bertbench.runs.judged_runs import JudgedRun
 from bertbench.runs.tables import COLUMNS, cells
 from compliance.read.find import logs_below
