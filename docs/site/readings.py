@@ -1,13 +1,13 @@
 """Turn the records in results/ into the tables that shown.py writes into pages."""
 
 import math
-import re
 import statistics
 from datetime import UTC, datetime
 from typing import Any
 
 from bertbench.common.evaluation import accuracy_text
 from bertbench.common.tables import markdown
+from bertbench.plan.dry_run import count_rank
 from bertbench.plan.layout_cost import exposed_seconds
 from compliance import judge_log
 from compliance.ask import TOPICS
@@ -15,11 +15,12 @@ from compliance.read.log import read_events
 from compliance.read.run import RunFacts
 from compliance.rules import RULES
 from compliance.rules.fixed_values import FIXED
-from docs.site.claims import OPTIMIZER_STUDY, claims
+from docs.site.claims import OPTIMIZER_STUDY, SIMULATED, claims
 from docs.site.gpu_rates import gpu_rates, gpu_scaling
 from docs.site.records import RESULTS, read
+from lab.bench.overlap import bench_system
+from lab.bench.squad_table import layout_tables
 
-_SIMULATED = RESULTS / "simulated" / "balance.json"
 _MEAN_TOKENS = 255.8  # of a Wikipedia sample, by balance/wikipedia_lengths.json
 _MEAN_MASKED = 38.2
 
@@ -81,17 +82,6 @@ def like_for_like() -> str:
     return markdown(["measured, with the same optimizer", "bertbench", "Trainer", "ratio (95 % interval)"], rows)
 
 
-def steps() -> str:
-    """Return how many times as fast our step is as the strongest unbiased baseline's and as stock transformers'."""
-    lines = []
-    for path in sorted((RESULTS / "bench").glob("*/step.json")):
-        record = read(path)
-        for size in "\n".join(record["printed"]).split("\n\n")[1:]:
-            baseline, stock = re.findall(r"([\d.]+ x(?: \(.*?\))?) as fast", size)
-            lines.append(f"{record['processor']:<30} {size.split('  ')[0]:<14} {baseline:>21} {stock:>22}")
-    return fenced(f"{'':<45} {'strongest baseline':>21} {'best unbiased stock':>22}", *lines)
-
-
 def rules() -> str:
     """Return the judge's rules, with their sections and rounds."""
     rows = [
@@ -112,23 +102,10 @@ def questions() -> str:
     return markdown(["question", "what is asked", "what is usual"], rows)
 
 
-def balance() -> str:
-    """Return simulated efficiencies, and the KB that a rank receives per step, by command and method."""
-    rows = [
-        [
-            f"`{command}`", f"`{row['method']}`", f"{row['gpus']:,} x {row['local_batch']}",
-            f"{row['load_efficiency']:.4f}", f"{row['bytes_per_rank_per_step'] / 1e3:,.0f}",
-        ]
-        for command, of in read(_SIMULATED).items()
-        for row in of
-    ]  # fmt: skip
-    return markdown(["command", "method", "GPUs x samples", "efficiency", "KB"], rows)
-
-
 def strata() -> str:
     """Return the simulated efficiency of 1,024 GPUs x 16 samples by number of strata; each node sorts its samples."""
     efficiencies = {}
-    for command, simulated in read(_SIMULATED).items():
+    for command, simulated in read(SIMULATED).items():
         if "--strata-edges" in command and "--lengths" not in command:
             edges = command.split("--strata-edges ")[1].split()[0]
             efficiencies[edges] = simulated[0]["load_efficiency"]
@@ -142,7 +119,7 @@ def node_sizes() -> str:
     """Return the costs and the benefit of gathering and sorting samples in a node, by its number of GPUs."""
     words = 1.5 * _MEAN_TOKENS + 2 * _MEAN_MASKED + 0.5  # ids, half a word for segments; places and labels; pair label
     rows = []
-    for command, simulated in read(_SIMULATED).items():
+    for command, simulated in read(SIMULATED).items():
         if "--gpus-per-node" not in command:
             continue
         gpus = int(command.split("--gpus-per-node ")[1])
@@ -162,7 +139,7 @@ def node_sizes() -> str:
 def clip_modes() -> str:
     """Return the exposed time of each clip mode, from the record with intervals, and the least by the formula."""
     record = read(RESULTS / "bench" / "amd_epyc" / "overlap.json")
-    buckets = int(re.findall(r"in (\d+) buckets", record["printed"][0])[0])
+    buckets = len(count_rank(bench_system("bucket", rounds=1), rank=0).bucket_elements)
     by_rate: dict[float, dict[str, Any]] = {}
     for row in record["results"]:
         by_rate.setdefault(row["bandwidth_mbit"], {})[row["mode"]] = row
@@ -176,6 +153,18 @@ def clip_modes() -> str:
         rows.append([f"{rate:,.0f}", *exposed, interval, f"{least:.0f}"])
     heads = ["Mbit/s", "`before`", "`after`", "`bucket`", "`bucket` less than `before`", "least by the formula"]
     return markdown(heads, rows)
+
+
+def squad_layouts() -> str:
+    """Return the tables of the record of fine-tuning in several layouts, as `lab squad` prints them."""
+    record = read(RESULTS / "bench" / "amd_epyc" / "squad.json")
+    return fenced(f"$ {recorded_command(record)}", *layout_tables(record["results"]))
+
+
+def recorded_command(record: dict[str, Any]) -> str:
+    """Return the command that made a record, and when and of which code."""
+    made = f"{record['measured']}, commit {record['commit'][:7]}, torch {record['torch']}"
+    return f"{record['command']}    # {made}"
 
 
 def adam_values() -> str:
@@ -259,7 +248,7 @@ def batch_sizes() -> str:
 READINGS = {
     reading.__name__: reading
     for reading in (
-        demo, demo_times, like_for_like, sizes, claims, steps, rules, fixed_values, questions, balance, strata,
+        demo, demo_times, like_for_like, sizes, claims, rules, fixed_values, questions, squad_layouts, strata,
         node_sizes, clip_modes, adam_values, batch_sizes, preparation, gpu_rates, gpu_scaling,
     )
 }  # fmt: skip
