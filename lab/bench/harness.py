@@ -6,12 +6,11 @@ it times itself.
 """
 
 import argparse
-import json
 import shlex
 import sys
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from operator import methodcaller
 from pathlib import Path
@@ -26,6 +25,7 @@ from bertbench.common.phase_clock import wait_for_device
 from bertbench.common.progress import Progress
 from bertbench.machine.processor import processor
 from bertbench.machine.provenance import provenance
+from lab.records import record_text
 
 Name = TypeVar("Name", bound=Hashable)
 Answer = TypeVar("Answer")
@@ -74,7 +74,7 @@ def command(
             parser.add_argument("--seed", type=seed, default=1, metavar="N", help=f"seed of {seeds} (default 1)")
         parser.add_argument(
             "--record", type=Path, metavar="FILE",
-            help="also write a record for results/bench/: numbers, table, machine and commit",
+            help="also write a record for results/bench/: numbers, machine and commit",
         )  # fmt: skip
 
     def run(arguments: argparse.Namespace) -> int:
@@ -87,8 +87,7 @@ def command(
             return 0
         emit(arguments.json, measurement.content, "\n".join(measurement.lines))
         if arguments.record is not None:
-            text = json.dumps(_record(measurement), indent=2, default=asdict)
-            write_file(arguments.record, f"{text}\n", "--record")
+            write_file(arguments.record, record_text(_record(measurement)), "--record")
         return measurement.code
 
     return add_arguments, run
@@ -119,7 +118,6 @@ def _record(found: BenchResult) -> dict[str, object]:
         "command": shlex.join(["bertbench", *parser.parse_known_args(sys.argv[1:])[1]]),
         "measured": datetime.now(UTC).date().isoformat(),
         **provenance(),
-        "printed": found.lines,
         "results": found.content,
         **found.more,
     }
