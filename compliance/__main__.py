@@ -27,6 +27,24 @@ from compliance.streams import guarded, open_standard_streams
 
 _COMMAND = "judge"
 """Name of this program in --json output, under whichever name it was started."""
+_FIELDS = """\
+fields of --json, for each log:
+  path             path of the log
+  verdict          pass, fail or cannot-judge
+  official         ruleset and verdict of MLCommons' checker
+  benchmark        bert; null if the log names none
+  division         closed or open, or null
+  time_to_train_s  seconds from run_start to run_stop, or null
+  best_accuracy    highest accuracy, 0 to 1, or null
+  findings         list of breaches: rule, line, found, expected, remedy
+  questions        list of what a reviewer might ask: question, line,
+                   figure, usual
+  not_applied      list of rules that weren't applied: rule, reason,
+                   missing_evidence
+  hint             the ruleset that fits better, or null
+
+A package has path, ruleset, verdict, findings, questions, not_applied and
+results; each result has the objects of its logs."""
 _EXIT_CODES: dict[Overall, int] = {"pass": 0, "fail": 1, "cannot-judge": 2}
 _LOGS_A_PROCESS = 50
 """With fewer logs, another process takes more time than it saves."""
@@ -161,8 +179,10 @@ def argument_parser(program: str) -> _Parser:
     parser = _Parser(
         prog=program,
         description="Check whether MLPerf Training logs of BERT, or a submission package, follow MLPerf's rules.",
-        epilog=f"`{program} rules` lists the rules, which decide the verdict, and the questions, which don't. "
-        f"`{program} package DIR` judges a package. To compare two logs, use `bertbench compare A B`.",
+        epilog=f"`{program} rules` lists the rules, which decide the verdict, and the questions,\n"
+        f"which don't. `{program} package DIR` judges a package.\n"
+        f"To compare two logs, use `bertbench compare A B`.\n\n{_FIELDS}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "paths", nargs="+", type=Path, metavar="PATH",

@@ -14,7 +14,7 @@ from compliance.read.record import shown
 TRAINING_RULES = "training_rules.adoc"
 SUBMISSION_RULES = "submission_rules.adoc"
 POWER_RULES = "power_measurement.adoc"
-JUDGE = "docs/compliance.md"
+JUDGE = "docs/judging.md"
 COMMAND_LINE = "command line"
 JSON_STANDARD = "RFC 8259"
 LOG_CHECKER = "mlcommons/logging, compliance_checker"

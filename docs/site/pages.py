@@ -1,8 +1,9 @@
 """Hook for mkdocs: add the pages that aren't in docs/, and rewrite the links that leave it.
 
-README.md, results/README.md, compliance/README.md and CHANGELOG.md become pages, and `bertbench report` draws another
-one of results/. Links between pages stay links. If GitHub builds the site (GITHUB_REPOSITORY), a link to another file
-leads to the repository there; otherwise it becomes plain text. A picture is a link to itself, to be seen at full size.
+README.md, results/README.md, compliance/README.md and CHANGELOG.md become pages. reference.py returns the page of
+commands, and `bertbench report` draws one of results/. Links between pages stay links. If GitHub builds the site
+(GITHUB_REPOSITORY), a link to another file leads to the repository there; otherwise it becomes plain text. A picture is
+a link to itself, to be seen at full size.
 """
 
 import os
@@ -31,9 +32,10 @@ _LINK = re.compile(r"(!?)\[([^]]*)\]\(([^)#:]+)(#[^)]*)?\)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages from outside docs/, and the report of results/ without links to logs, which the site lacks."""
+    """Add the pages from outside docs/, the commands, and the report of results/ without links to absent logs."""
     for source, page in _PAGES.items():
         files.append(File.generated(config, page, content=(_REPOSITORY / source).read_text()))
+    files.append(File.generated(config, "commands.md", content=_commands()))
     files.append(File.generated(config, "report.html", content=_report()))
     files.append(File.generated(config, "wide.css", content=Path(__file__).with_name("wide.css").read_text()))
     return files
@@ -59,6 +61,15 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Mark the options in inline code, which wide.css keeps on one line."""
     return _INLINE_CODE.sub(lambda code: _OPTION.sub(r'<span class="option">\g<0></span>', code[0]), html)
+
+
+def _commands() -> str:
+    """Return the page of commands. Another process makes it, because this one can't import lab/."""
+    command = [sys.executable, "-c", "from docs.site.reference import commands; print(commands())"]
+    done = subprocess.run(
+        command, check=True, cwd=_REPOSITORY, stdout=subprocess.PIPE, text=True, env={**os.environ, "COLUMNS": "100"}
+    )
+    return done.stdout
 
 
 def _report() -> str:

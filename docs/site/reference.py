@@ -1,14 +1,15 @@
-"""Write docs/configuration.md from the schema of system files, and docs/commands.md from the commands' parsers.
+"""Write docs/configuration.md from the schema of system files; return the page of commands from their parsers.
 
-`python docs/site/reference.py` rewrites both, and a test finds pages that are out of date. The text of a setting is its
-docstring in config/, and the text of an option is its help in cli/.
+`python -m docs.site.reference` rewrites docs/configuration.md, and a test finds out if it is out of date. The page of
+commands exists only on the site: pages.py adds it. The text of a setting is its docstring in config/, and the text of
+an option is its help in cli/.
 """
 
 import argparse
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ _REPOSITORY = Path(__file__).parents[2]
 sys.path.insert(0, str(_REPOSITORY))  # because lab/ is never installed
 
 from bertbench.cli.commands import GROUPS, Command  # noqa: E402
+from bertbench.cli.json_fields import json_help  # noqa: E402
 from bertbench.common.tables import markdown  # noqa: E402
 from bertbench.config.closed import CLOSED_RULES  # noqa: E402
 from bertbench.config.given import needs_of  # noqa: E402
@@ -28,7 +30,7 @@ _CONFIGURATION = """\
 # Configuration reference: every setting of a system file
 
 A system file describes a machine, a model and a recipe. This page lists all its settings, in the order of its sections.
-It is generated from the code (`python docs/site/reference.py`).
+It is generated from the code (`python -m docs.site.reference`).
 
 **Change a setting** for one command with `--set`. `config show` prints the system with all settings resolved:
 
@@ -60,13 +62,11 @@ open division allows every value. "Only with" names the settings that must be se
 _COMMANDS = """\
 # Command reference: every command and option
 
-This page is generated from the commands' own help (`python docs/site/reference.py`). In a terminal, `--help` after a
-command prints its part of this page.
+This page is built from the commands' own help. In a terminal, `bertbench help COMMAND` prints a command's part of it.
 
 - SYSTEM is the name of a system (`bertbench config list`), the path of a system file, or a run. For a run, the command
   reads that run's configuration.
 - `--set NAME=VALUE` overrides one [setting](configuration.md), and may be repeated.
-- Every command takes `--json` and then prints [JSON](json.md) on standard output.
 
 | exit code | meaning |
 | --- | --- |
@@ -77,6 +77,27 @@ command prints its part of this page.
 | 74 | standard output is full |
 | 75 | a run stopped on a signal, with a snapshot to resume from |
 | 128 + n | another command was stopped by signal n |
+
+## JSON
+
+With `--json`, a command prints its answer as JSON on standard output, and everything else on standard error:
+
+```
+bertbench report results/cpu_demo --json
+```
+
+An answer is an object, or a list of objects where a command answers about several things. Each object begins with
+`command`: the command without its options, such as `config list`. The fields below each command are the others. Units
+end a name: `_s` seconds, `_ms` milliseconds, `_gb` 10<sup>9</sup> bytes. An unknown number is `null`.
+
+After a mistake, the answer is one object with `error` in place of the command's own fields:
+
+```
+{"command": "plan", "error": {"message": "found no system 'nosuch'; ...", "exit_code": 2}}
+```
+
+`message` is what standard error says, `exit_code` what the command returns. A log that can't be judged, a failed rank
+and a missed target aren't mistakes: the answer then has a verdict, a status or problems.
 """
 
 _RULES_OF_TWO_SETTINGS = {
@@ -109,7 +130,7 @@ def configuration() -> str:
 
 
 def commands() -> str:
-    """Return docs/commands.md."""
+    """Return the page of commands, which isn't committed."""
     text = [_COMMANDS]
     for group, members in GROUPS.items():
         text.append(f"## {group.capitalize()}\n")
@@ -120,10 +141,6 @@ def commands() -> str:
     rows = [[f"`{lab.name}`", _sentence(lab.help)] for lab in LAB_COMMANDS]
     text.append(markdown(["command", "what it does"], rows) + "\n")
     return "\n".join(text)
-
-
-PAGES: dict[str, Callable[[], str]] = {"configuration.md": configuration, "commands.md": commands}
-"""The function that returns each page of docs/."""
 
 
 def _sections(section: Schema, definitions: Schema, prefix: str = "") -> Iterator[tuple[str, Schema]]:
@@ -214,8 +231,10 @@ def _command(command: Command) -> Iterator[str]:
     """Yield the parts of a command's entry: heading, usage, what it does, arguments and options."""
     parser = argparse.ArgumentParser(prog=f"bertbench {command.name}", add_help=False)
     command.add_arguments(parser)
+    shown_below = json_help(command.name)
     if command.reads_words:
         parser = argument_parser(parser.prog)
+        shown_below = parser.epilog or ""
     actions = [action for action in parser._actions if argparse.SUPPRESS not in (action.help, action.dest)]
     actions = [action for action in actions if action.dest not in ("json", "help")]
     positional = [action for action in actions if not action.option_strings]
@@ -232,6 +251,8 @@ def _command(command: Command) -> Iterator[str]:
             [f"`{_spelling(action)}`", _sentence(formatter._expand_help(action))] for action in [*positional, *options]
         ]
         yield markdown(["argument", "meaning"], rows) + "\n"
+    if shown_below:
+        yield f"```\n{shown_below}\n```\n"
 
 
 def _usage(positional: argparse.Action) -> str:
@@ -278,5 +299,4 @@ def _one_line(text: str) -> str:
 
 
 if __name__ == "__main__":
-    for name, page in PAGES.items():
-        (_REPOSITORY / "docs" / name).write_text(page())
+    (_REPOSITORY / "docs" / "configuration.md").write_text(configuration())

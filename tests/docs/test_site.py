@@ -10,7 +10,7 @@ from tests.docs.listing import PAGES, REPOSITORY
 
 
 def test_every_page_is_in_the_site_and_a_broken_link_to_a_heading_is_found(tmp_path: Path) -> None:
-    for name in ("docs", "README.md", "CHANGELOG.md", "mkdocs.yml", "results", "compliance/README.md"):
+    for name in ("docs", "README.md", "CHANGELOG.md", "mkdocs.yml", "results", "compliance", "lab"):
         source, target = REPOSITORY / name, tmp_path / name
         target.parent.mkdir(exist_ok=True)
         (shutil.copytree if source.is_dir() else shutil.copy)(source, target)
@@ -20,7 +20,7 @@ def test_every_page_is_in_the_site_and_a_broken_link_to_a_heading_is_found(tmp_p
     )
     (warning,) = [line for line in done.stderr.splitlines() if line.startswith("WARNING")]
     assert "no-such-heading" in warning
-    expected = {"index", "results", "rules", "changelog", "report"} | {page.stem for page in PAGES[1:]}
+    expected = {"index", "results", "rules", "changelog", "report", "commands"} | {page.stem for page in PAGES[1:]}
     site = tmp_path / "site"
     assert expected <= {page.stem for page in site.glob("*.html")}
     home = (site / "index.html").read_text()

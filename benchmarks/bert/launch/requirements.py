@@ -30,7 +30,7 @@ def main() -> None:
     brought = ", ".join(f"{name} {installed[name]}" for name in ("torch", "numpy") if name in installed)
     print(f"the base brings {brought or 'neither torch nor numpy'}; {_apex()}")
     if torch >= untested:
-        print(f"the base's torch is untested: pyproject.toml asks for {ours}; see docs/compatibility.md")
+        print(f"the base's torch is untested: pyproject.toml asks for {ours}; see docs/install.md")
 
 
 def _plain(name: str) -> str:

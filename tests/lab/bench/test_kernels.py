@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from bertbench.common.paths import REPOSITORY
 from lab.bench import kernels
@@ -36,17 +35,6 @@ def found(piece: str = "attention", **values: float) -> PieceResources:
         "spill_bytes": 0, "elements_of_one_block": 0, "reading_back": 0,
     }  # fmt: skip
     return PieceResources("sm_90", piece, **{**plain, **values})
-
-
-def shown_counts(title: str, kernels: int, launches: int, megabytes: float) -> bool:
-    """Return whether docs/performance.md shows these counts for this torch."""
-    page = (Path(__file__).parents[3] / "docs" / "performance.md").read_text()
-    (line,) = [line for line in page.splitlines() if line.startswith(f"{title}  ")]
-    gigabytes = f"{megabytes / 1e3:.0f}" if title.startswith("step") else f"{megabytes / 1e3:.2f}"
-    shown = line.removeprefix(title).split()
-    columns = {"2.14": shown[:3], "2.13": shown[3:6], "2.11": shown[6:]}
-    newest = max(oldest for oldest in columns if oldest <= torch.__version__)
-    return columns[newest] == [f"{kernels:,}", f"{launches:,}", gigabytes]
 
 
 @needs_triton
@@ -90,7 +78,6 @@ def test_a_layer_with_a_16_bit_residual_takes_no_more_kernels_and_moves_a_thirte
     megabytes = limit["megabytes"]["fixed"] + limit["megabytes"]["per_1000_tokens"] * TOKENS / 1000
     assert layer.megabytes <= 12 / 13 * megabytes
     assert layer.spill_bytes == 0
-    assert shown_counts("layer, precision.residual: bf16", layer.kernels, layer.launches, layer.megabytes)
 
 
 @pytest.mark.slow
@@ -102,9 +89,6 @@ def test_every_piece_keeps_its_budget_on_every_architecture(answer: Answer) -> N
     assert len(rows) > len(pieces), "our own kernels have rows, too"
     assert all(row["within_budget"] for row in rows)
     assert all(row.keys() >= FIELDS for row in pieces)
-    for row in pieces:
-        if row["arch"] == "sm_90" and row["piece"] in ("step", "layer"):
-            assert shown_counts(row["piece"], row["kernels"], row["launches"], row["megabytes"])
 
 
 def test_a_broken_budget_is_named_and_fails_the_command(
@@ -152,7 +136,6 @@ def test_a_layer_in_fp8_keeps_its_budget() -> None:
     )
     assert [problem for layer in (wide, narrow) for problem in broken_budgets(layer, budgets())] == []
     assert narrow.megabytes < 0.94 * wide.megabytes
-    assert shown_counts("layer, precision.compute: fp8", wide.kernels, wide.launches, wide.megabytes)
 
 
 def test_bytes_may_grow_with_the_batch_and_launches_may_not() -> None:

@@ -4,7 +4,9 @@ import argparse
 import os
 import re
 import resource
+import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -14,6 +16,7 @@ from typing import NoReturn
 
 from bertbench import __version__
 from bertbench.cli.commands import GROUPS, callable_by, called_by
+from bertbench.cli.json_fields import json_help
 from bertbench.common import children, environment
 from bertbench.common.close_names import close_names, did_you_mean
 from bertbench.common.errors import BertbenchError, ConfigError
@@ -219,13 +222,21 @@ def _parser(words: list[str]) -> argparse.ArgumentParser:
             leaf = names.add_parser(name, description=command.help)
         if command == called and not command.reads_words:
             leaf.add_argument(
-                "--json", action="store_const", const=command.name, default="",
-                help="print JSON on standard output (docs/json.md)",
+                "--json", action="store_const", const=command.name, default="", help="print JSON on standard output"
             )  # fmt: skip
             command.add_arguments(leaf)
+            _append_json_help(leaf, command.name)
             leaf.set_defaults(command=command.name)
             parser.leaf = leaf
     return parser
+
+
+def _append_json_help(leaf: argparse.ArgumentParser, command: str) -> None:
+    """Let the help of a command end with what --json prints."""
+    width = shutil.get_terminal_size().columns - 2  # as argparse does
+    paragraphs = [textwrap.fill(leaf.epilog or "", width), json_help(command)]
+    leaf.epilog = "\n\n".join(paragraph for paragraph in paragraphs if paragraph)
+    leaf.formatter_class = argparse.RawDescriptionHelpFormatter  # argparse would fill the list of fields
 
 
 def _listing() -> str:

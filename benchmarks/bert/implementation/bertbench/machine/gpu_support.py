@@ -35,7 +35,7 @@ def unsupported(gpus: Sequence[PresentGpu], architectures: Sequence[str]) -> str
             return (
                 f"GPU {number}, {gpu.model}: it has compute capability {gpu.version}, and torch {torch.__version__} "
                 f"has kernels for {', '.join(architectures)} only; use a torch that is built for it "
-                "(docs/compatibility.md), or a CPU system such as cpu_demo"
+                "(docs/install.md), or a CPU system such as cpu_demo"
             )
     return None
 
@@ -63,7 +63,7 @@ def check_gpus(system: System) -> None:
     if gpus and torch.version.cuda is None:
         raise RunError(
             f"torch {torch.__version__} is built without CUDA and can't use {gpus[0].model}; install a build for CUDA "
-            "(docs/compatibility.md), or use a CPU system such as cpu_demo"
+            "(docs/install.md), or use a CPU system such as cpu_demo"
         )
     if problem := unsupported(gpus, torch_architectures()):
         raise RunError(problem)

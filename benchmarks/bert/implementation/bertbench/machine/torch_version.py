@@ -9,7 +9,7 @@ import re
 import torch
 
 OLDEST, NEWEST = (2, 11), (2, 14)
-"""The versions of torch that the tests have run on; docs/compatibility.md says how."""
+"""The versions of torch that the tests have run on; docs/install.md says how."""
 
 
 def untested(version: str = torch.__version__) -> str | None:
@@ -20,5 +20,5 @@ def untested(version: str = torch.__version__) -> str | None:
     oldest, newest = (".".join(map(str, bound)) for bound in (OLDEST, NEWEST))
     return (
         f"torch {version} is untested with bertbench: its tests have run on torch {oldest} to {newest}; "
-        "docs/compatibility.md says how to test another"
+        "docs/install.md says how to test another"
     )

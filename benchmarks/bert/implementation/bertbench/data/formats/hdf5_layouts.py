@@ -1,6 +1,6 @@
 """Read the published HDF5 layouts (fixed, varlength and packed), in file order and bounded blocks.
 
-Field names, types and padding: MLCommons' and NVIDIA's BERT submissions, rounds 1.0 to 5.0 (docs/formats.md).
+Field names, types and padding: MLCommons' and NVIDIA's BERT submissions, rounds 1.0 to 5.0 (docs/data.md).
 """
 
 from collections.abc import Iterator
@@ -64,7 +64,7 @@ def _checked_field(path: Path, file: h5py.File, name: str) -> int:
         names = ", ".join(sorted(map(str, file))) or "nothing"
         raise DataError(
             f"{path}: found no field {name}, but {names}; expected the fields of the fixed, varlength or packed layout "
-            "(docs/formats.md); no other layout is read"
+            "(docs/data.md); no other layout is read"
         )
     values_type = np.dtype(h5py.check_vlen_dtype(field.dtype) or field.dtype)
     if not field.ndim or values_type.kind not in "iu":

@@ -32,7 +32,7 @@ def unpadded(fields: RowsByField, place: FilePlace) -> Block:
         row = int(np.argmax(pairs.counts > 1))
         raise DataError(
             f"{place.path}: {place.unit} {place.first + row}: found {pairs.counts[row]:,} next_sentence_labels but no "
-            "packed_input_len: the packed layout of another vendor, which isn't read (docs/formats.md); unpack its "
+            "packed_input_len: the packed layout of another vendor, which isn't read (docs/data.md); unpack its "
             "samples with that vendor's tools, or make the samples from MLPerf's text"
         )
     place.refuse(pairs.counts < 1, lambda row: "no next_sentence_labels, expected 1 for a single sample")

@@ -1,4 +1,4 @@
-"""The logs of docs/reviewing.md have the findings and the question that the page explains, and no others."""
+"""The logs of docs/judging.md have the findings and the question that the page explains, and no others."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from compliance import judge_log, judge_logs
 from tests.compliance.logs import judged, places
 from tests.docs.listing import REPOSITORY
 
-PAGE = (REPOSITORY / "docs" / "reviewing.md").read_text()
+PAGE = (REPOSITORY / "docs" / "judging.md").read_text()
 FOLDER = REPOSITORY / "docs" / "examples" / "review"
 
 
@@ -67,4 +67,4 @@ def test_only_the_copied_run_raises_a_question() -> None:
 @pytest.mark.parametrize("name", VERDICTS)
 def test_a_log_says_that_it_is_made_up(name: str) -> None:
     first, *_ = (FOLDER / name).read_text().splitlines()
-    assert first == "This log is made up, as an example for docs/reviewing.md. It is not a result."
+    assert first == "This log is made up, as an example for docs/judging.md. It is not a result."
