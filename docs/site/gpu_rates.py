@@ -7,9 +7,10 @@ import numpy as np
 from bertbench.balance.cost import MASKED_SHARE
 from bertbench.balance.random_samples import length_shares
 from bertbench.common.published_results import PublishedResult, published_results
+from bertbench.common.tables import markdown
 from bertbench.machine.gpu_peaks import DENSE_TFLOPS, gpu_kind
 from bertbench.model.shape import BertShape, FlopTerms
-from docs.site.tables import RESULTS, read, table
+from docs.site.records import RESULTS, read
 
 _GPU_RESULTS = (
     ("2.1", "NVIDIA", "dgxa100_ngc22.09_pytorch"), ("2.0", "HazyResearch", "azurea100_ngc22.04_pytorch"),
@@ -47,7 +48,7 @@ def gpu_rates() -> str:
             [f"{ours}, {what}", "1 H100", "measured", f"{rate:,.0f}", _mfu(rate, "H100"), f"{run_rate / rate:.2f}"]
         )
     heads = ["result", "GPUs", "evidence", "samples/s per GPU", "MFU", "our run over it"]
-    return table(heads, rows)
+    return markdown(heads, rows)
 
 
 def gpu_scaling() -> str:
@@ -68,7 +69,7 @@ def gpu_scaling() -> str:
                     f"{_rate(result) / number:,.0f}",
                 ]
             )  # fmt: skip
-    return table(["GPUs", "batch", "result", "samples/s", "samples/s per GPU"], rows)
+    return markdown(["GPUs", "batch", "result", "samples/s", "samples/s per GPU"], rows)
 
 
 def _rate(result: PublishedResult) -> float:

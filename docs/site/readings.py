@@ -1,12 +1,13 @@
 """Turn the records in results/ into the tables that shown.py writes into pages."""
 
 import math
-import re
 import statistics
 from datetime import UTC, datetime
 from typing import Any
 
 from bertbench.common.evaluation import accuracy_text
+from bertbench.common.tables import markdown
+from bertbench.plan.dry_run import count_rank
 from bertbench.plan.layout_cost import exposed_seconds
 from compliance import judge_log
 from compliance.ask import TOPICS
@@ -14,11 +15,12 @@ from compliance.read.log import read_events
 from compliance.read.run import RunFacts
 from compliance.rules import RULES
 from compliance.rules.fixed_values import FIXED
-from docs.site.claims import OPTIMIZER_STUDY, claims
+from docs.site.claims import OPTIMIZER_STUDY, SIMULATED, claims
 from docs.site.gpu_rates import gpu_rates, gpu_scaling
-from docs.site.tables import RESULTS, fenced, read, table
+from docs.site.records import RESULTS, read
+from lab.bench.overlap import bench_system
+from lab.bench.squad_table import layout_tables
 
-_SIMULATED = RESULTS / "simulated" / "balance.json"
 _MEAN_TOKENS = 255.8  # of a Wikipedia sample, by balance/wikipedia_lengths.json
 _MEAN_MASKED = 38.2
 
@@ -55,7 +57,7 @@ def demo_times() -> str:
     rows.append(_times_row(raced, [course[-1][0] for course in raced["courses"]["bertbench"]]))
     alone = first_run()
     rows.append(_times_row(alone, [alone["seconds_to_target"]]))
-    return table(["processor, two cores", "measured", "runs", "seconds to the target"], rows)
+    return markdown(["processor, two cores", "measured", "runs", "seconds to the target"], rows)
 
 
 def sizes() -> str:
@@ -65,7 +67,7 @@ def sizes() -> str:
         ["environment with the CPU build of PyTorch", f"{record['environment_mb'] / 1e3:.1f} GB"],
         ["the demo's dataset", f"{record['dataset_mb']} MB"],
     ]
-    return table(["what", "size"], rows)
+    return markdown(["what", "size"], rows)
 
 
 def like_for_like() -> str:
@@ -77,18 +79,7 @@ def like_for_like() -> str:
         _ratio_row("samples per second, Muon", muon, trainer_muon, "samples_per_s", trainer_muon["rate_ours"]),
         _ratio_row("seconds to the target, Muon", muon, trainer_muon, "seconds_to_target", trainer_muon["times_ours"]),
     ]
-    return table(["measured, with the same optimizer", "bertbench", "Trainer", "ratio (95 % interval)"], rows)
-
-
-def steps() -> str:
-    """Return how many times as fast our step is as the strongest unbiased baseline's and as stock transformers'."""
-    lines = []
-    for path in sorted((RESULTS / "bench").glob("*/step.json")):
-        record = read(path)
-        for size in "\n".join(record["printed"]).split("\n\n")[1:]:
-            baseline, stock = re.findall(r"([\d.]+ x(?: \(.*?\))?) as fast", size)
-            lines.append(f"{record['processor']:<30} {size.split('  ')[0]:<14} {baseline:>21} {stock:>22}")
-    return fenced(f"{'':<45} {'strongest baseline':>21} {'best unbiased stock':>22}", *lines)
+    return markdown(["measured, with the same optimizer", "bertbench", "Trainer", "ratio (95 % interval)"], rows)
 
 
 def rules() -> str:
@@ -96,52 +87,39 @@ def rules() -> str:
     rows = [
         [f"`{rule.id}`", rule.source.document, f"`{rule.source.section}`", rule.rounds, rule.says] for rule in RULES
     ]
-    return table(["rule", "document", "section", "rounds", "what it says"], rows)
+    return markdown(["rule", "document", "section", "rounds", "what it says"], rows)
 
 
 def fixed_values() -> str:
     """Return the values that the closed division fixes, with the sections of training_rules.adoc that fix them."""
     rows = [[f"`{fixed.key}`", fixed.expected, fixed.section] for fixed in FIXED]
-    return table(["key", "fixed value", "section of training_rules.adoc"], rows)
+    return markdown(["key", "fixed value", "section of training_rules.adoc"], rows)
 
 
 def questions() -> str:
     """Return the judge's questions."""
     rows = [[f"`{topic.id}`", topic.asks, topic.usual] for topic in TOPICS]
-    return table(["question", "what is asked", "what is usual"], rows)
-
-
-def balance() -> str:
-    """Return simulated efficiencies, and the KB that a rank receives per step, by command and method."""
-    rows = [
-        [
-            f"`{command}`", f"`{row['method']}`", f"{row['gpus']:,} x {row['local_batch']}",
-            f"{row['load_efficiency']:.4f}", f"{row['bytes_per_rank_per_step'] / 1e3:,.0f}",
-        ]
-        for command, of in read(_SIMULATED).items()
-        for row in of
-    ]  # fmt: skip
-    return table(["command", "method", "GPUs x samples", "efficiency", "KB"], rows)
+    return markdown(["question", "what is asked", "what is usual"], rows)
 
 
 def strata() -> str:
     """Return the simulated efficiency of 1,024 GPUs x 16 samples by number of strata; each node sorts its samples."""
     efficiencies = {}
-    for command, simulated in read(_SIMULATED).items():
+    for command, simulated in read(SIMULATED).items():
         if "--strata-edges" in command and "--lengths" not in command:
             edges = command.split("--strata-edges ")[1].split()[0]
             efficiencies[edges] = simulated[0]["load_efficiency"]
     rows = []
     for edges, efficiency in efficiencies.items():
         rows.append([str(edges.count(",") + 1), edges.replace(",", ", "), f"{efficiency:.4f}", f"{1 - efficiency:.1%}"])
-    return table(["strata", "up to this many tokens", "efficiency", "idle"], rows)
+    return markdown(["strata", "up to this many tokens", "efficiency", "idle"], rows)
 
 
 def node_sizes() -> str:
     """Return the costs and the benefit of gathering and sorting samples in a node, by its number of GPUs."""
     words = 1.5 * _MEAN_TOKENS + 2 * _MEAN_MASKED + 0.5  # ids, half a word for segments; places and labels; pair label
     rows = []
-    for command, simulated in read(_SIMULATED).items():
+    for command, simulated in read(SIMULATED).items():
         if "--gpus-per-node" not in command:
             continue
         gpus = int(command.split("--gpus-per-node ")[1])
@@ -155,13 +133,13 @@ def node_sizes() -> str:
             ]
         )  # fmt: skip
     heads = ["GPUs per node", "efficiency", "KB received per GPU and step", "KB by the formula", "comparisons"]
-    return table(heads, rows)
+    return markdown(heads, rows)
 
 
 def clip_modes() -> str:
     """Return the exposed time of each clip mode, from the record with intervals, and the least by the formula."""
     record = read(RESULTS / "bench" / "amd_epyc" / "overlap.json")
-    buckets = int(re.findall(r"in (\d+) buckets", record["printed"][0])[0])
+    buckets = len(count_rank(bench_system("bucket", rounds=1), rank=0).bucket_elements)
     by_rate: dict[float, dict[str, Any]] = {}
     for row in record["results"]:
         by_rate.setdefault(row["bandwidth_mbit"], {})[row["mode"]] = row
@@ -174,7 +152,19 @@ def clip_modes() -> str:
         interval = f"{modes['bucket']['less_low_ms']:.0f} to {modes['bucket']['less_high_ms']:.0f}"
         rows.append([f"{rate:,.0f}", *exposed, interval, f"{least:.0f}"])
     heads = ["Mbit/s", "`before`", "`after`", "`bucket`", "`bucket` less than `before`", "least by the formula"]
-    return table(heads, rows)
+    return markdown(heads, rows)
+
+
+def squad_layouts() -> str:
+    """Return the tables of the record of fine-tuning in several layouts, as `lab squad` prints them."""
+    record = read(RESULTS / "bench" / "amd_epyc" / "squad.json")
+    return fenced(f"$ {recorded_command(record)}", *layout_tables(record["results"]))
+
+
+def recorded_command(record: dict[str, Any]) -> str:
+    """Return the command that made a record, and when and of which code."""
+    made = f"{record['measured']}, commit {record['commit'][:7]}, torch {record['torch']}"
+    return f"{record['command']}    # {made}"
 
 
 def adam_values() -> str:
@@ -190,7 +180,7 @@ def adam_values() -> str:
                     f"{values['optimizer.beta1']:.2f}", f"{values['optimizer.beta2']:.4f}",
                 ]
             )  # fmt: skip
-    return table(["start", "batch", "learning rate", "beta1", "beta2"], rows)
+    return markdown(["start", "batch", "learning rate", "beta1", "beta2"], rows)
 
 
 def preparation() -> str:
@@ -203,12 +193,17 @@ def preparation() -> str:
         hours = " to ".join(f"{seconds * times / 3600:.1f}" for times in by)
         disk = f"{step['bytes'] * record['all_tokens'] / step['tokens'][1] / 1e9:,.0f} GB" if "bytes" in step else ""
         rows.append([name, hours, disk, f"{step['memory_mb'] / 1e3:.1f} GB"])
-    return table(["step", "hours of one core", "disk", "memory"], rows)
+    return markdown(["step", "hours of one core", "disk", "memory"], rows)
 
 
 def first_run() -> Any:
     """Return the record of the tutorial's commands: their output, and the machine."""
     return read(RESULTS / "first_run.json")
+
+
+def fenced(*lines: str) -> str:
+    """Return lines as a fenced block."""
+    return "\n".join(["```", *lines, "```"])
 
 
 def _times_row(record: dict[str, Any], seconds: list[float]) -> list[str]:
@@ -247,13 +242,13 @@ def batch_sizes() -> str:
             ratio = f"{pair['ratio']:.2f} ({pair['ratio_low']:.2f} to {pair['ratio_high']:.2f})"
         reached = f"{arm['reached']} of {arm['seeds']}"
         rows.append([batch, rule[0] if rule else "tuned here", reached, samples, steps, ratio])
-    return table(["batch", "rule", "reached the target", "samples", "steps", "samples over batch 32's"], rows)
+    return markdown(["batch", "rule", "reached the target", "samples", "steps", "samples over batch 32's"], rows)
 
 
 READINGS = {
     reading.__name__: reading
     for reading in (
-        demo, demo_times, like_for_like, sizes, claims, steps, rules, fixed_values, questions, balance, strata,
+        demo, demo_times, like_for_like, sizes, claims, rules, fixed_values, questions, squad_layouts, strata,
         node_sizes, clip_modes, adam_values, batch_sizes, preparation, gpu_rates, gpu_scaling,
     )
 }  # fmt: skip

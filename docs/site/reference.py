@@ -18,6 +18,7 @@ sys.path.insert(0, str(_REPOSITORY))  # because lab/ is never installed
 
 from bertbench.cli.commands import GROUPS, Command  # noqa: E402
 from bertbench.cli.json_fields import json_help  # noqa: E402
+from bertbench.common.tables import markdown  # noqa: E402
 from bertbench.config.closed import CLOSED_RULES  # noqa: E402
 from bertbench.config.given import needs_of  # noqa: E402
 from bertbench.config.load import schema  # noqa: E402
@@ -137,7 +138,8 @@ def commands() -> str:
             text += _command(command)
     text.append("## Laboratory\n")
     text.append("Benches and studies, for developers. They need a clone; `--help` after a command lists its options.\n")
-    text.append(_table(["command", "what it does"], [[f"`{lab.name}`", _sentence(lab.help)] for lab in LAB_COMMANDS]))
+    rows = [[f"`{lab.name}`", _sentence(lab.help)] for lab in LAB_COMMANDS]
+    text.append(markdown(["command", "what it does"], rows) + "\n")
     return "\n".join(text)
 
 
@@ -173,7 +175,9 @@ def _settings_table(properties: Schema, prefix: str, required: list[str]) -> str
         for name, value in documented.items()
         if _referred(value) is None
     ]
-    table = _table(["setting", "type", "default", "closed division", "what it does, and when to change it"], rows)
+    table = (
+        markdown(["setting", "type", "default", "closed division", "what it does, and when to change it"], rows) + "\n"
+    )
     if undocumented:
         names = ", ".join(f"`{name}`" for name in undocumented)
         table += f"\nThese fields are text, empty by default, under MLPerf's names: {names}.\n"
@@ -246,7 +250,7 @@ def _command(command: Command) -> Iterator[str]:
         rows = [
             [f"`{_spelling(action)}`", _sentence(formatter._expand_help(action))] for action in [*positional, *options]
         ]
-        yield _table(["argument", "meaning"], rows)
+        yield markdown(["argument", "meaning"], rows) + "\n"
     if shown_below:
         yield f"```\n{shown_below}\n```\n"
 
@@ -292,11 +296,6 @@ def _sentence(text: str) -> str:
 def _one_line(text: str) -> str:
     """Return a text as one line, with links to the pages that it names."""
     return _PAGE.sub(r"[\1](\1.md)", " ".join(text.split()))
-
-
-def _table(heads: list[str], rows: list[list[str]]) -> str:
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "".join(f"| {' | '.join(cell.replace('|', '&#124;') for cell in line)} |\n" for line in lines)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 A line `<!-- shown: SOURCE -->` comes before a fenced block, or before lines up to the next blank one. SOURCE is one of:
 
-- a record in results/bench/; a pattern means the newest record that matches
+- a record in results/bench/ that has the lines that its command printed; a pattern means the newest that matches
 - a command of bertbench or the judge; ` ... 5` after it takes the last five lines of the output
 - `first run: COMMAND`, for the output of a command that is recorded in results/first_run.json
 - a name from readings.py
@@ -20,8 +20,7 @@ from pathlib import Path
 _REPOSITORY = Path(__file__).parents[2]
 sys.path.insert(0, str(_REPOSITORY))  # because lab/ and this folder aren't installed
 
-from docs.site.readings import READINGS, first_run  # noqa: E402
-from docs.site.tables import fenced  # noqa: E402
+from docs.site.readings import READINGS, fenced, first_run, recorded_command  # noqa: E402
 
 _SHOWN = re.compile(r"(<!-- shown: (.+?) -->\n+)(```\n.*?^```$|.+?(?=\n\n|\n*\Z))", re.MULTILINE | re.DOTALL)
 
@@ -41,8 +40,7 @@ def _block(source: str) -> str:
     if source.startswith("results/bench/"):
         records = (json.loads(path.read_text()) for path in _REPOSITORY.glob(source))
         record = max(records, key=lambda record: record["measured"])
-        made = f"{record['measured']}, commit {record['commit'][:7]}, torch {record['torch']}"
-        return fenced(f"$ {record['command']}    # {made}", *record["printed"])
+        return fenced(f"$ {recorded_command(record)}", *record["printed"])
     if source.startswith("first run: "):
         command = source.removeprefix("first run: ")
         return fenced(f"$ {command}", *first_run()["printed"][command])

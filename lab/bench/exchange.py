@@ -21,12 +21,13 @@ from torch.multiprocessing.spawn import ProcessExitedException
 
 from bertbench.common.errors import ConfigError, RunError
 from bertbench.common.progress import Progress
+from bertbench.common.tables import table_lines
 from bertbench.distributed.cores import available_cores
 from bertbench.distributed.network_errors import lost_contact
 from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
 from lab.bench import delay_line
-from lab.bench.harness import BenchResult, command, option, table_lines
+from lab.bench.harness import BenchResult, command, option
 from lab.bench.network import limit_bandwidth, network_obstacle, on_two_hosts
 from lab.exchange.all_reduce import (
     AllReduce,

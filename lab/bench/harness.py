@@ -6,14 +6,12 @@ it times itself.
 """
 
 import argparse
-import json
 import shlex
 import sys
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import takewhile
 from operator import methodcaller
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,11 +21,11 @@ import torch
 from bertbench.cli.arguments import add_number, emit, seed, write_file
 from bertbench.common.errors import ConfigError
 from bertbench.common.intervals import Interval, of_median
-from bertbench.common.markup import aligned
 from bertbench.common.phase_clock import wait_for_device
 from bertbench.common.progress import Progress
 from bertbench.machine.processor import processor
 from bertbench.machine.provenance import provenance
+from lab.records import record_text
 
 Name = TypeVar("Name", bound=Hashable)
 Answer = TypeVar("Answer")
@@ -76,7 +74,7 @@ def command(
             parser.add_argument("--seed", type=seed, default=1, metavar="N", help=f"seed of {seeds} (default 1)")
         parser.add_argument(
             "--record", type=Path, metavar="FILE",
-            help="also write a record for results/bench/: numbers, table, machine and commit",
+            help="also write a record for results/bench/: numbers, machine and commit",
         )  # fmt: skip
 
     def run(arguments: argparse.Namespace) -> int:
@@ -89,8 +87,7 @@ def command(
             return 0
         emit(arguments.json, measurement.content, "\n".join(measurement.lines))
         if arguments.record is not None:
-            text = json.dumps(_record(measurement), indent=2, default=asdict)
-            write_file(arguments.record, f"{text}\n", "--record")
+            write_file(arguments.record, record_text(_record(measurement)), "--record")
         return measurement.code
 
     return add_arguments, run
@@ -121,7 +118,6 @@ def _record(found: BenchResult) -> dict[str, object]:
         "command": shlex.join(["bertbench", *parser.parse_known_args(sys.argv[1:])[1]]),
         "measured": datetime.now(UTC).date().isoformat(),
         **provenance(),
-        "printed": found.lines,
         "results": found.content,
         **found.more,
     }
@@ -178,24 +174,3 @@ def paired_ratio(dividends: Sequence[float], divisors: Sequence[float]) -> Ratio
     """Return the median ratio of pairs, one of each round, with its interval by the sign test."""
     ratios = [dividend / divisor for dividend, divisor in zip(dividends, divisors, strict=True)]
     return Ratio(*of_median(ratios))
-
-
-def table_lines(rows: Sequence[object], columns: Mapping[str, str]) -> list[str]:
-    """Return a table: a line of heads, and a line for each row.
-
-    `columns` maps a head to a format of the row, which is called 0, as in `{0.name}`. A format with a colon means a
-    number. Columns before the first number are aligned to the left. A number that is None is shown as -.
-    """
-    forms = list(columns.values())
-    left = len([*takewhile(lambda form: ":" not in form, forms)])
-    cells = []
-    for row in rows:
-        cells.append([_cell(form, row) for form in forms])
-    return aligned([*columns], cells, left)
-
-
-def _cell(form: str, row: object) -> str:
-    try:
-        return form.format(row)
-    except TypeError:  # None can't be formatted as a number
-        return "-"

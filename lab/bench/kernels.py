@@ -6,10 +6,11 @@ from bertbench.cli.arguments import words_of
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import shown_path
 from bertbench.common.progress import Progress
+from bertbench.common.tables import table_lines
 from bertbench.model.fp8_scaling import FP8_CAPABILITY
 from bertbench.model.options import PrecisionName
 from lab.bench.budgets import FILE, broken_budgets, broken_by_own_kernel, budgets
-from lab.bench.harness import BenchResult, command, option, table_lines
+from lab.bench.harness import BenchResult, command, option
 from lab.kernels.absent_gpu import GPUS, check_triton
 from lab.kernels.certificate import certificate
 from lab.kernels.own_kernels import count_instructions

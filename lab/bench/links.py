@@ -15,6 +15,7 @@ from bertbench.cli.arguments import SYSTEM_HELP, add_system_arguments
 from bertbench.common.children import temporary_folder
 from bertbench.common.errors import ConfigError
 from bertbench.common.progress import Progress
+from bertbench.common.tables import table_lines
 from bertbench.config import System, load_system
 from bertbench.config.given import check_given
 from bertbench.distributed.world import World
@@ -22,7 +23,7 @@ from bertbench.launch.run_options import TRAIN
 from bertbench.loading.inputs import open_data
 from bertbench.training.technique import Technique
 from lab.bench import delay_line
-from lab.bench.harness import BenchResult, command, option, table_lines
+from lab.bench.harness import BenchResult, command, option
 from lab.bench.network import limit_bandwidth, network_obstacle, on_two_hosts
 from lab.bench.whole_run import ALIKE, read_timed_run, steps_only, train_quietly
 from lab.techniques.read import read_technique

@@ -21,12 +21,13 @@ import torch
 from bertbench.balance.random_samples import VOCABULARY, wikipedia_like
 from bertbench.common.progress import Progress
 from bertbench.common.seeding import permuted
+from bertbench.common.tables import table_lines
 from bertbench.data.store.columns import Columns, Integers
 from bertbench.data.store.dataset import Dataset
 from bertbench.data.store.shards import write_split
 from bertbench.loading.batch import SampleCheck, batch_of, gather
 from bertbench.machine.processor import processor
-from lab.bench.harness import BenchResult, alternate, command, table_lines
+from lab.bench.harness import BenchResult, alternate, command
 
 _BATCH = 48
 SAMPLES = 40_000  # 31 MB

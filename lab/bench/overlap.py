@@ -23,6 +23,8 @@ from torch import distributed
 
 from bertbench.common.intervals import of_median
 from bertbench.common.progress import Progress
+from bertbench.common.tables import table_lines
+from bertbench.config import System
 from bertbench.config.optimizer import ClipMode
 from bertbench.distributed.world import World
 from bertbench.gradients.exchange import Exchange
@@ -32,7 +34,7 @@ from bertbench.loading.sampler import Part
 from bertbench.machine.processor import processor
 from bertbench.model.shape import BertShape
 from bertbench.training.whole_trainer import WholeTrainer
-from lab.bench.harness import BenchResult, alternate, command, milliseconds, table_lines
+from lab.bench.harness import BenchResult, alternate, command, milliseconds
 from lab.bench.network import limit_bandwidth, network_obstacle, on_two_hosts
 from lab.bench.short_run import short_run
 
@@ -40,6 +42,7 @@ MODES: tuple[ClipMode, ...] = get_args(ClipMode)
 # As in BERT-Large, a tenth of the parameters are embeddings, whose gradients are sent last and can't overlap.
 _SHAPE = BertShape(2_048, 256, 6, 4, 1_024, 128, hidden_dropout=0.0, attention_dropout=0.0)
 _BATCH = 4  # samples of one rank in a step
+_RANKS = 2  # one for each virtual host
 _SETTINGS = (
     "optimizer.name=adam", "optimizer.learning_rate=1e-4", "communication.bucket_mb=2",
     "clip.max_norm=0.1",  # small enough to clip always
@@ -91,12 +94,16 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> BenchResult | 
     return BenchResult(rows, [head, *table_lines(rows, _COLUMNS)])
 
 
+def bench_system(mode: ClipMode, rounds: int) -> System:
+    """Return the system whose steps are timed."""
+    return short_run(_SHAPE, _BATCH, _RANKS, "cpu", rounds, (*_SETTINGS, f"clip.mode={mode}"))
+
+
 def _on_rank(world: World, rounds: int) -> tuple[tuple[int, ...], list[Overlap]]:
     """Return the elements of the buckets, and a row for each mode and bandwidth."""
     trainers = {}
     for mode in MODES:
-        system = short_run(_SHAPE, _BATCH, world.size, "cpu", rounds, (*_SETTINGS, f"clip.mode={mode}"))
-        trainers[mode] = WholeTrainer(system, world, seed=1)
+        trainers[mode] = WholeTrainer(bench_system(mode, rounds), world, seed=1)
     batch = synthetic(_BATCH, _SHAPE.max_positions, _SHAPE.vocab_size, torch.Generator().manual_seed(world.rank))
     part = Part(np.arange(_BATCH), 1 / len(batch.masked_at_M), 1 / _BATCH)
     loaded = LoadedPart(part, batch)

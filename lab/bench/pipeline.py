@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from functools import partial
 
 from bertbench.common.progress import Progress
+from bertbench.common.tables import table_lines
 from bertbench.config.layout import PipelineSchedule, bubble_share
 from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
 from bertbench.machine.processor import processor
 from bertbench.runs.pipeline_trace import bubble_of_spans, seconds_of_steps
-from lab.bench.harness import BenchResult, Ratio, alternate, command, paired_ratio, table_lines
+from lab.bench.harness import BenchResult, Ratio, alternate, command, paired_ratio
 from lab.bench.pipeline_simulation import Pass, orders, simulate_pipeline
 from lab.bench.sleeping_pipeline import SleepingPipeline
 

@@ -6,10 +6,10 @@ from statistics import fmean
 from typing import Any
 
 from bertbench.common.intervals import of_geometric_mean
+from bertbench.common.tables import table_lines
 from bertbench.config import System
 from bertbench.distributed.cores import available_cores
 from bertbench.machine.processor import processor
-from lab.bench.harness import table_lines
 from lab.bench.noise_scale import NoiseScale
 from lab.bench.squad_run import BASELINE, LAYOUTS
 
@@ -33,6 +33,25 @@ def squad_lines(
     nothing: float,
 ) -> list[str]:
     """Return the tables, and notes about what their numbers don't show."""
+    estimates = ", ".join(f"{scale.samples:,.0f} ({scale.low:,.0f} to {scale.high:,.0f})" for scale in noise)
+    lines = [
+        f"{arguments.system}, {system.squad.epochs} epochs; means of {arguments.seeds} seeds on {available_cores()} "
+        f"cores of {processor()}; ratios are geometric means with 95 % intervals.",
+        *layout_tables(rows),
+        "",
+        f"Noise scale after one epoch, for each seed, with 95 % intervals: {estimates} samples.",
+    ]
+    best = fmean(row["f1"] for row in rows if row["layout"] == BASELINE.name)
+    if best < nothing + _BETTER_BY:
+        lines.append(
+            f"The baseline's F1, {best:.1f} %, is less than {_BETTER_BY:.0f} points above the F1 without answers, "
+            f"{nothing:.1f} %, so only the speeds are meaningful"
+        )
+    return lines
+
+
+def layout_tables(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Return a table of means over seeds and one of ratios to the baseline, and the meaning of their star."""
     means = []
     ratios = []
     for layout in LAYOUTS:
@@ -41,24 +60,9 @@ def squad_lines(
             means.append(_mean_row(seeds))
         if seeds and layout != BASELINE:
             ratios.append(_ratio_row(seeds))
-    estimates = ", ".join(f"{scale.samples:,.0f} ({scale.low:,.0f} to {scale.high:,.0f})" for scale in noise)
-    lines = [
-        f"{arguments.system}, {system.squad.epochs} epochs; means of {arguments.seeds} seeds on {available_cores()} "
-        f"cores of {processor()}; ratios are geometric means with 95 % intervals.",
-        *table_lines(means, _COLUMNS),
-        "",
-        *table_lines(ratios, _RATIO_COLUMNS),
-        "",
-        f"Noise scale after one epoch, for each seed, with 95 % intervals: {estimates} samples.",
-    ]
+    lines = [*table_lines(means, _COLUMNS), "", *table_lines(ratios, _RATIO_COLUMNS)]
     if any(row["shares_cores"] for row in rows):
         lines.append("* has more ranks than cores; they share cores, so the times don't show the effect of the layout")
-    best = fmean(row["f1"] for row in rows if row["layout"] == BASELINE.name)
-    if best < nothing + _BETTER_BY:
-        lines.append(
-            f"The baseline's F1, {best:.1f} %, is less than {_BETTER_BY:.0f} points above the F1 without answers, "
-            f"{nothing:.1f} %, so only the speeds are meaningful"
-        )
     return lines
 
 

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bertbench.common.intervals import of_ratio
-from lab.bench.harness import Ratio, table_lines
+from bertbench.common.tables import table_lines
+from lab.bench.harness import Ratio
 from lab.bench.whole_run import Trained
 
 OURS = "bertbench"

@@ -12,6 +12,7 @@ from functools import partial
 import torch
 
 from bertbench.common.progress import Progress
+from bertbench.common.tables import table_lines
 from bertbench.config.optimizer import Implementation, OptimizerSettings
 from bertbench.model.bert import Bert
 from bertbench.model.shape import BertShape
@@ -25,7 +26,6 @@ from lab.bench.harness import (
     milliseconds,
     option,
     paired_ratio,
-    table_lines,
 )
 from lab.bench.peak import peak_bytes
 

@@ -4,8 +4,8 @@ import argparse
 
 from bertbench.cli.arguments import emit
 from bertbench.common.progress import Progress
+from bertbench.common.tables import table_lines
 from bertbench.machine.provenance import provenance
-from lab.bench.harness import table_lines
 from lab.commands.study import add_folder_arguments, check_optuna, study_folder
 from lab.study.paper import PARTS, SOURCES, published_rows, rows_of, run_parts
 

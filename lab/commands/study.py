@@ -5,20 +5,23 @@ A study of a system prints the values that it tuned as words of --set, and draws
 
 import argparse
 import importlib.util
+import json
 from functools import partial
 from pathlib import Path
 
 import torch
 
-from bertbench.cli.arguments import add_number, emit
+from bertbench.cli.arguments import add_number
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import runs_folder
 from bertbench.common.progress import Progress
+from bertbench.common.tables import table_lines
 from bertbench.config import load_system
 from bertbench.config.given import override_texts
 from bertbench.loading.inputs import open_data
-from lab.bench.harness import table_lines
+from compliance.read.record import answer_json
 from lab.journal import Record
+from lab.records import record_text
 from lab.study.definition import STUDIES, Configuration, Definition, Prune, Values, read_definition
 from lab.study.engine import Study, TrialOutcome
 from lab.study.language_run import read_setting, run_setting
@@ -93,7 +96,10 @@ def run(arguments: argparse.Namespace) -> int:
             for name, values in study.values.items()
             if values
         ]
-    emit(arguments.json, shown, "\n".join(lines))
+    if arguments.json:
+        print(record_text(json.loads(answer_json(arguments.json, shown))), end="")
+    else:
+        print("\n".join(lines))
     return 0
 
 

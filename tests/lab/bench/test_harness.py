@@ -1,16 +1,15 @@
-"""The common parts of benches: interleaving, pairs and their intervals, tables, records."""
+"""The common parts of benches: interleaving, pairs and their intervals, records."""
 
 import argparse
 import json
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from bertbench.common.intervals import of_median
 from bertbench.common.progress import Progress
-from lab.bench.harness import BenchResult, alternate, command, paired_ratio, table_lines
+from lab.bench.harness import BenchResult, alternate, command, paired_ratio
 from tests.conftest import Captured
 
 
@@ -45,20 +44,6 @@ def test_intervals_of_several_medians_hold_jointly() -> None:
     assert of_median([*range(9)], tests=4) == (4, 0, 8)
 
 
-class Row(NamedTuple):
-    name: str
-    seconds: float | None
-
-
-def test_a_table_aligns_its_first_words_left_and_numbers_right_and_shows_what_is_missing() -> None:
-    rows = [Row("long name", 1234.5), Row("b", None)]
-    assert table_lines(rows, {"program": "{0.name}", "seconds": "{0.seconds:,.1f}"}) == [
-        "program    seconds",
-        "long name  1,234.5",
-        "b                -",
-    ]
-
-
 def measured(arguments: argparse.Namespace, _: Progress) -> BenchResult | None:
     return (
         None
@@ -86,7 +71,7 @@ def test_a_record_keeps_command_machine_and_what_is_not_printed(
     assert json.loads(capsys.readouterr().out) == [7]
     record = json.loads(file.read_text())
     assert record["command"] == "bertbench lab x --steps 7"
-    assert (record["printed"], record["results"], record["kept"]) == (["a table", "of two lines"], [7], True)
+    assert (record["results"], record["kept"]) == ([7], True)
     assert record["commit"] and record["processor"] and record["measured"]
 
 

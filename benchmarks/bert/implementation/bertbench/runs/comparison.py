@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bertbench.common.intervals import of_mean, of_ratio
-from bertbench.common.markup import aligned, cell
+from bertbench.common.markup import cell
+from bertbench.common.tables import aligned
 from bertbench.runs.groups import mlperf_score
 from bertbench.runs.judged_runs import JudgedRun, finding_text, judged_runs, reached_text
 from bertbench.runs.run_settings import Settings, differing_keys, stated_settings, value_text

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from bertbench.common.markup import aligned
 from bertbench.common.phases import FORWARD, OWN, PHASES, REPLAY
+from bertbench.common.tables import aligned
 from bertbench.runs.trace_reader import StepPhases, read_trace
 
 RankTimes = Mapping[str, Sequence[float]]

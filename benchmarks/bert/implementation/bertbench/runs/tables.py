@@ -9,7 +9,8 @@ from statistics import mean
 from typing import Any
 
 from bertbench.common.evaluation import accuracy_text
-from bertbench.common.markup import aligned, cell
+from bertbench.common.markup import cell
+from bertbench.common.tables import aligned
 from bertbench.runs.flop_rates import mean_flop_rates
 from bertbench.runs.groups import Group
 from bertbench.runs.judged_runs import JudgedRun, finding_text, no_log_text, reached_text

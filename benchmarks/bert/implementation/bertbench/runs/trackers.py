@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from bertbench.common.errors import ConfigError
+from bertbench.common.tables import markdown
 from compliance.read.run import as_integer, number
 
 if TYPE_CHECKING:
@@ -138,8 +139,8 @@ class TensorBoard:
         for old in run_folder.glob("events.out.tfevents.*"):
             old.unlink()
         self._writer = EventFileWriter(str(run_folder))
-        rows = [f"| {name} | {json.dumps(value)} |" for name, value in tracked_parameters(run).items()]
-        self._add_text("parameters", "\n".join(["| parameter | value |", "| --- | --- |", *rows]))
+        rows = [[name, json.dumps(value)] for name, value in tracked_parameters(run).items()]
+        self._add_text("parameters", markdown(["parameter", "value"], rows))
 
     def record(self, steps: Sequence[TrackedStep]) -> None:
         """Add an event for each step."""

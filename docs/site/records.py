@@ -1,4 +1,4 @@
-"""Format the parts of a page: a Markdown table, a fenced block, and a link to a record."""
+"""Read the records in results/, and link to them."""
 
 import json
 from pathlib import Path
@@ -12,16 +12,6 @@ def read(path: Path) -> Any:
     return json.loads(path.read_text())
 
 
-def fenced(*lines: str) -> str:
-    """Return lines as a fenced block."""
-    return "\n".join(["```", *lines, "```"])
-
-
 def link(path: Path) -> str:
     """Return a link to a record, relative to results/."""
     return f"[{path.parent.name}{'/' + path.stem if path.suffix else ''}]({path.relative_to(RESULTS)})"
-
-
-def table(heads: list[str], rows: list[list[str]]) -> str:
-    """Return a table in Markdown."""
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in [heads, ["---"] * len(heads), *rows])
