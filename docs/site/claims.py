@@ -2,24 +2,19 @@
 
 import statistics
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
 from bertbench.common.tables import markdown
 from bertbench.runs.run_summary import read_summary
 from docs.site.bench_claims import OF_BENCH
-from docs.site.claim import NOT_SIGNIFICANT, Claim, Record
+from docs.site.claim import Claim, Record
 from docs.site.records import RESULTS, link, read
 from docs.site.study_claims import optimizer_claims, study_claims
 
 OPTIMIZER_STUDY = RESULTS / "studies" / "optimizer.json"
 SIMULATED = RESULTS / "simulated" / "balance.json"
-_FORMAT_RECORDS = ("fp8", "residual")
 _CLAIMED_METHODS = ("none", "stratified_presort", "planned")
-
-Rows = Iterator[list[str]]
-"""The cells of each row of a table."""
 
 
 class Origin(NamedTuple):
@@ -45,12 +40,9 @@ def claims() -> str:
 def _claims_by_record() -> Iterator[tuple[Origin, list[Claim]]]:
     yield _of_demo()
     for path in sorted((RESULTS / "bench").glob("*/*.json")):
-        if path.stem in _FORMAT_RECORDS:
-            continue
         record = read(path)
         kind, *_ = path.stem.split("_")  # exchange_5ms is another `exchange`
         yield _origin([record], record["command"], path), [*OF_BENCH[kind](record)]
-    yield from _of_formats()
     for path in sorted((RESULTS / "studies").glob("*.json")):
         study = read(path)
         of_study = optimizer_claims if path == OPTIMIZER_STUDY else study_claims
@@ -80,28 +72,6 @@ def _of_demo() -> tuple[Origin, list[Claim]]:
     return _origin(origins, f"./run_and_time.sh cpu_demo --runs {len(runs)}", logs[0].parent), found
 
 
-def _of_formats() -> Iterator[tuple[Origin, list[Claim]]]:
-    paths = [path for name in _FORMAT_RECORDS for path in sorted((RESULTS / "bench").glob(f"*/{name}.json"))]
-    for path, (text, figure_and_interval, seeds, shown, *_) in zip(paths, _format_claims(), strict=True):
-        record = read(path)
-        figure, _, interval = figure_and_interval.rstrip(")").partition(" (")
-        if shown != _shown(False):
-            interval += NOT_SIGNIFICANT
-        yield _origin([record], record["command"], path), [Claim(text, figure, interval, seeds)]
-
-
-def _format_claims() -> Rows:
-    """Yield the samples that a number format needs over those of another."""
-    paths = chain.from_iterable(sorted((RESULTS / "bench").glob(f"*/{name}.json")) for name in ("fp8", "residual"))
-    for path in paths:
-        record = read(path)
-        result = record["results"]
-        claim = f"Samples of {result['setting']} {result['changed']} over those of {result['baseline']}"
-        figure = f"{result['ratio']:.3f} ({result['low']:.3f} to {result['high']:.3f})"
-        shown = _shown(result["low"] <= 1 <= result["high"] or result["missed"] > 0)
-        yield [claim, figure, str(len(result["pairs"])), shown, f"`{record['command']}`", link(path)]
-
-
 def _of_simulation() -> tuple[Origin, list[Claim]]:
     command = "bertbench balance --seed 1"
     found = []
@@ -110,7 +80,3 @@ def _of_simulation() -> tuple[Origin, list[Claim]]:
             text = f"Load efficiency of `{row['method']}`, 1,024 GPUs with 16 samples each"
             found.append(Claim(text, f"{row['load_efficiency']:.4f}", seeds="1"))
     return Origin("simulated", "", f"`{command}`", link(SIMULATED)), found
-
-
-def _shown(undecided: bool) -> str:
-    return "no significant difference" if undecided else "yes"

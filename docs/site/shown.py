@@ -2,7 +2,6 @@
 
 A line `<!-- shown: SOURCE -->` comes before a fenced block, or before lines up to the next blank one. SOURCE is one of:
 
-- a record in results/bench/ that has the lines that its command printed; a pattern means the newest that matches
 - a command of bertbench or the judge; ` ... 5` after it takes the last five lines of the output
 - `first run: COMMAND`, for the output of a command that is recorded in results/first_run.json
 - a name from readings.py
@@ -10,7 +9,6 @@ A line `<!-- shown: SOURCE -->` comes before a fenced block, or before lines up 
 `python docs/site/shown.py` rewrites the blocks, and a test finds blocks that are out of date.
 """
 
-import json
 import os
 import re
 import subprocess
@@ -20,7 +18,7 @@ from pathlib import Path
 _REPOSITORY = Path(__file__).parents[2]
 sys.path.insert(0, str(_REPOSITORY))  # because lab/ and this folder aren't installed
 
-from docs.site.readings import READINGS, fenced, first_run, recorded_command  # noqa: E402
+from docs.site.readings import READINGS, fenced, first_run  # noqa: E402
 
 _SHOWN = re.compile(r"(<!-- shown: (.+?) -->\n+)(```\n.*?^```$|.+?(?=\n\n|\n*\Z))", re.MULTILINE | re.DOTALL)
 
@@ -37,10 +35,6 @@ def pages() -> list[Path]:
 
 
 def _block(source: str) -> str:
-    if source.startswith("results/bench/"):
-        records = (json.loads(path.read_text()) for path in _REPOSITORY.glob(source))
-        record = max(records, key=lambda record: record["measured"])
-        return fenced(f"$ {recorded_command(record)}", *record["printed"])
     if source.startswith("first run: "):
         command = source.removeprefix("first run: ")
         return fenced(f"$ {command}", *first_run()["printed"][command])

@@ -8,17 +8,19 @@ from bertbench.common.intervals import holm, p_value
 from docs.site.claim import LEVEL, Claim, Record, interval
 
 _OPTIMIZERS = {"lamb": "LAMB", "muon": "Muon"}
+_ROWS_OF_THEIR_OWN = 2
+"""The most differences that aren't significant and still have a row each."""
 _STARTS = {"start random": "from random weights", "start checkpoint": "from a checkpoint"}
 
 
 def study_claims(study: Record) -> Iterator[Claim]:
-    """Yield each significant difference; several that aren't share a row, by which values both sides have."""
+    """Yield each significant difference; more than two that aren't share a row, by which values both sides have."""
     for pairs in (study["comparisons"], study["at_equal_values"]):
         undecided = [pair for pair in pairs if pair["holm_p"] > LEVEL]
         for pair in pairs:
-            if pair not in undecided or len(undecided) == 1:
+            if pair not in undecided or len(undecided) <= _ROWS_OF_THEIR_OWN:
                 yield _pair_claim(pair)
-        if len(undecided) > 1:
+        if len(undecided) > _ROWS_OF_THEIR_OWN:
             yield _shared_claim(undecided, f"{len(undecided)} of {len(pairs)}")
 
 
