@@ -6,7 +6,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.attention import varlen
 
-from bertbench.model.attention import cpu_attention, flash_attention, flash_takes, kernel_for
+from bertbench.model.attention import cpu_attention, flash_attention, flash_takes, kernel_for, plain_attention
 from bertbench.model.sequences import Sequences
 from tests.model.padded import attention_errors
 
@@ -47,4 +47,5 @@ def test_hopper_and_blackwell_get_the_flash_kernel_whether_or_not_torch_uses_cud
         # up to 2.13 torch kept cuDNN's varlen kernel off: its backward pass wrote past its memory (performance.md)
         assert varlen._should_use_cudnn(0) == (TORCH >= (2, 14))
         assert kernel_for(torch.device("cuda"), torch.bfloat16, 64) is flash_attention
+        assert kernel_for(torch.device("cuda"), torch.float32, 64) is plain_attention
     varlen._should_use_cudnn.cache_clear()

@@ -10,17 +10,19 @@ EIGHT = ("hardware.number_of_nodes=2", "launch.ranks_per_node=4")
 
 
 def test_tensor_parallel_ranks_are_neighbours_and_stages_are_furthest_apart() -> None:
-    layout = Layout(data=2, tensor=2, pipeline=2)
-    places = [layout.coordinate(rank) for rank in range(8)]
-    assert places[:5] == [
+    layout = Layout(data=3, tensor=2, pipeline=2)
+    places = [layout.coordinate(rank) for rank in range(12)]
+    assert places[:7] == [
         Coordinate(pipeline=0, data=0, tensor=0),
         Coordinate(pipeline=0, data=0, tensor=1),
         Coordinate(pipeline=0, data=1, tensor=0),
         Coordinate(pipeline=0, data=1, tensor=1),
+        Coordinate(pipeline=0, data=2, tensor=0),
+        Coordinate(pipeline=0, data=2, tensor=1),
         Coordinate(pipeline=1, data=0, tensor=0),
     ]
-    assert len(set(places)) == 8
-    assert layout.lines() == ["stage 0: 0-1 | 2-3", "stage 1: 4-5 | 6-7"]
+    assert len(set(places)) == 12
+    assert layout.lines() == ["stage 0: 0-1 | 2-3 | 4-5", "stage 1: 6-7 | 8-9 | 10-11"]
 
 
 def test_data_parallelism_takes_the_ranks_that_are_left(tiny: Tiny) -> None:
