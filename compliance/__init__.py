@@ -31,16 +31,23 @@ def judge_log(path: Path, ruleset: str | None = None, division: str | None = Non
 
 
 def judge_logs(
-    path: Path, ruleset: str | None = None, division: str | None = None, strict: bool = False
+    path: str | Path, ruleset: str | None = None, division: str | None = None, strict: bool = False
 ) -> "list[Judgement]":
     """Judge the log at a path, or each result_*.txt below a folder, and compare the runs of each folder.
 
-    The arguments are those of `judge_log`. Raises CannotJudge if there is nothing at the path, if a folder has no log,
-    and for a ruleset or a division that doesn't exist.
+    `ruleset` is a round such as "5.0.0"; by default, it is the one that the log names. `division`, "closed" or "open",
+    is the division that a log must have. With `strict`, missing evidence fails a log.
+
+    A judgement has a `verdict` ("pass", "fail" or "cannot-judge", which a file that isn't a log gets), `breaches`
+    (rule, found, expected, line), and `questions` that a reviewer might ask, which don't affect the verdict. Its
+    `as_json()` returns the fields of `--json`.
+
+    Raises CannotJudge if there is nothing at the path, if a folder has no log, and for a ruleset or a division that
+    doesn't exist.
     """
     from compliance import judge  # noqa: PLC0415 - as above
 
-    return judge.judge_logs(path, ruleset, division, strict)
+    return judge.judge_logs(Path(path), ruleset, division, strict)
 
 
 def asked_together(judgements: "Sequence[Judgement]") -> "list[Judgement]":

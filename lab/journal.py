@@ -10,11 +10,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bertbench.common.atomic import write_state
+from bertbench.common.atomic import LineFile, write_state
 from bertbench.common.errors import ConfigError
 from bertbench.common.section import Section
 from bertbench.machine.provenance import provenance
-from bertbench.runs.linefile import LineFile
 
 Record = dict[str, Any]
 """A trial: its key, its result, `origin` (commit and machine) and `ended`."""

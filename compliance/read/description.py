@@ -44,10 +44,10 @@ def load(path: Path) -> tuple[dict[str, Any], Sequence[str]]:
 def fields_of_log(log: Path) -> dict[str, str]:
     """Return the fields of the description of a log's system; an empty dict if there is no readable one.
 
-    Runs of bertbench write result_0/system.json, with the fields under `hardware`. In a package, the description of
+    Runs of bertbench write result_0/system.json. In a package, the description of
     <org>/results/<system>/<benchmark>/result_0.txt is <org>/systems/<system>.json.
     """
-    return fields_of_file(log.with_suffix("") / "system.json", "hardware") or fields_of_result(log.absolute().parent)
+    return fields_of_file(log.with_suffix("") / "system.json") or fields_of_result(log.absolute().parent)
 
 
 def fields_of_result(folder: Path) -> dict[str, str]:
@@ -56,15 +56,13 @@ def fields_of_result(folder: Path) -> dict[str, str]:
     return fields_of_file(system.parent.parent / "systems" / f"{system.name}.json")
 
 
-def fields_of_file(path: Path, section: str | None = None) -> dict[str, str]:
-    """Return the fields of a description, or of one section; an empty dict if it can't be read."""
+def fields_of_file(path: Path) -> dict[str, str]:
+    """Return the fields of a description; an empty dict if it can't be read."""
     try:
         content, _ = load(path)
     except UnreadableDescription:
         return {}  # `package.system` reports what is wrong with it
-    if section is not None:
-        content = content.get(section, content)
-    return texts(content) if isinstance(content, dict) else {}
+    return texts(content)
 
 
 def count_in_all_nodes(fields: dict[str, str], each: str = "accelerators_per_node") -> int | None:

@@ -1,8 +1,14 @@
 """Tabulate rates of GPUs: those of published results, from their logs, and our own measurements."""
 
+from functools import cache
+
+import numpy as np
+
+from bertbench.balance.cost import MASKED_SHARE
+from bertbench.balance.random_samples import length_shares
 from bertbench.common.published_results import PublishedResult, published_results
 from bertbench.machine.gpu_peaks import DENSE_TFLOPS, gpu_kind
-from bertbench.plan.estimate import flops_per_sample
+from bertbench.model.shape import BertShape, FlopTerms
 from docs.site.tables import RESULTS, read, table
 
 _GPU_RESULTS = (
@@ -100,3 +106,13 @@ def _published_rate_row(result: PublishedResult, ours: float) -> list[str]:
 def _mfu(samples_per_s: float, kind: str) -> str:
     """Return a rate as a share of the GPU's dense 16-bit peak."""
     return f"{samples_per_s * flops_per_sample() / (1e12 * DENSE_TFLOPS[kind]['bf16']):.1%}"
+
+
+@cache
+def flops_per_sample() -> float:
+    """Return BERT-Large's training FLOPs of an average Wikipedia sample, unpadded."""
+    terms = FlopTerms.of(BertShape())
+    shares = length_shares()
+    lengths = np.arange(1, len(shares) + 1, dtype=np.float64)
+    per_token = terms.token + MASKED_SHARE * terms.masked
+    return float(shares @ (per_token * lengths + terms.pair * lengths**2))

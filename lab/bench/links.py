@@ -18,7 +18,7 @@ from bertbench.common.progress import Progress
 from bertbench.config import System, load_system
 from bertbench.config.given import check_given
 from bertbench.distributed.world import World
-from bertbench.launch.options import TRAIN
+from bertbench.launch.run_options import TRAIN
 from bertbench.loading.inputs import open_data
 from bertbench.training.technique import Technique
 from lab.bench import delay_line

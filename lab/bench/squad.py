@@ -26,7 +26,7 @@ from bertbench.finetune.score import scores_by_group
 from bertbench.finetune.span_loss import weighted_span_loss
 from bertbench.finetune.span_task import SpanTask
 from bertbench.finetune.squad_inputs import Inputs
-from bertbench.finetune.system import load_finetuning
+from bertbench.finetune.squad_system import load_finetuning
 from lab.bench.harness import BenchResult, alternate, command, option
 from lab.bench.made_questions import write_questions
 from lab.bench.noise_scale import NoiseScale, noise_scale

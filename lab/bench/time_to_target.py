@@ -31,7 +31,7 @@ from bertbench.config import load_system
 from bertbench.config.given import check_given
 from bertbench.distributed.cores import available_cores
 from bertbench.distributed.spawn import environments_of
-from bertbench.launch.options import TRAIN
+from bertbench.launch.run_options import TRAIN
 from bertbench.loading.inputs import open_data
 from bertbench.machine.processor import processor
 from lab.bench.harness import BenchResult, alternate, command, option

@@ -14,13 +14,15 @@ from bertbench.cli.arguments import add_number, emit
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import runs_folder
 from bertbench.common.progress import Progress
+from bertbench.config import load_system
+from bertbench.config.given import override_texts
 from bertbench.loading.inputs import open_data
 from lab.bench.harness import table_lines
 from lab.journal import Record
 from lab.study.definition import STUDIES, Configuration, Definition, Prune, Values, read_definition
 from lab.study.engine import Study, TrialOutcome
 from lab.study.language_run import read_setting, run_setting
-from lab.study.system_run import overrides, read_system, run_on_system
+from lab.study.system_run import run_on_system
 
 _COMPARISONS = {
     "tuned values of": "{0[values_of]}", "configuration": "{0[difference][arm]}", "against": "{0[difference][against]}",
@@ -68,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
         check_optuna()
     check_configurations(definition)
     if definition.system:
-        open_data(read_system(definition.system, definition.setting))
+        open_data(load_system(definition.system, definition.setting))
     torch.set_num_threads(1)  # the models are so tiny that more threads make them slower
     folder = study_folder(arguments, path.stem)
     with Progress() as progress:
@@ -87,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
     if definition.system and definition.tuning:
         lines.append(f"drawn: {_drawn(study, folder)}")
         lines += [
-            f"{name}: {' '.join(f'--set {word}' for word in overrides(values))}"
+            f"{name}: {' '.join(f'--set {word}' for word in override_texts(values))}"
             for name, values in study.values.items()
             if values
         ]
@@ -156,7 +158,7 @@ def check_configurations(definition: Definition) -> None:
         if definition.system is None:
             read_setting(definition.setting, settings)
         else:
-            read_system(definition.system, definition.setting | settings)
+            load_system(definition.system, definition.setting | settings)
 
 
 def _run_trial(

@@ -4,7 +4,7 @@ import argparse
 
 from bertbench.cli.arguments import system_of
 from bertbench.cli.running import add_train_arguments, train_system
-from bertbench.launch.options import run_reads
+from bertbench.launch.run_options import run_reads
 from lab.techniques.read import TECHNIQUES, read_technique
 
 

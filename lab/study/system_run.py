@@ -12,10 +12,10 @@ from typing import Any
 
 from bertbench.common.children import dying_with_us
 from bertbench.common.errors import RunError
-from bertbench.config import System, load_system
+from bertbench.config.given import override_texts
 from bertbench.runs.files import ResultFiles
-from bertbench.runs.growing_runs import has_begun
 from bertbench.runs.log_spans import evaluation_s
+from bertbench.runs.run_summary import is_empty
 from compliance.read.log import read_events
 from compliance.read.run import RunFacts
 from lab.bench.whole_run import check_ended, train_command, train_here
@@ -25,16 +25,6 @@ from lab.study.engine import TrialOutcome
 _LOOK_S = 0.2  # an evaluation of the demo takes about as long
 _FORMATS = {"precision.compute": "precision", "precision.residual": "residual"}
 """The settings of number formats, and their names in a run's arithmetic file."""
-
-
-def overrides(settings: Mapping[str, Any]) -> list[str]:
-    """Return settings as the values of --set."""
-    return [f"{name}={json.dumps(value)}" for name, value in settings.items()]
-
-
-def read_system(system: str, settings: Mapping[str, Any]) -> System:
-    """Return a system with settings. Raises ConfigError if they are invalid."""
-    return load_system(system, overrides(settings))
 
 
 def run_on_system(
@@ -49,9 +39,9 @@ def run_on_system(
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "run_0.txt"
         if prune is None:
-            train_here(system, overrides(settings), seed, log)
+            train_here(system, override_texts(settings), seed, log)
         else:
-            _train_watched(system, overrides(settings), seed, log, prune)
+            _train_watched(system, override_texts(settings), seed, log, prune)
         files = ResultFiles(log)
         arithmetic = json.loads(files.arithmetic.read_text(encoding="utf-8"))
         steps = [json.loads(line) for line in files.metrics.read_text(encoding="utf-8").splitlines()]
@@ -92,7 +82,7 @@ def _watched(process: "subprocess.Popen[bytes]", log: Path, prune: Prune) -> boo
     seen = 0
     while process.poll() is None:
         time.sleep(_LOOK_S)
-        if not log.exists() or not has_begun(log):
+        if not log.exists() or is_empty(log):
             continue
         course = _course(RunFacts(read_events(log)))
         if any(prune(*evaluation) for evaluation in course[seen:]):

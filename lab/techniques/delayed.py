@@ -13,7 +13,8 @@ import torch
 from pydantic import NonNegativeInt
 from torch import Tensor, nn
 
-from bertbench.common.phase_clock import ALL_REDUCE, in_phase
+from bertbench.common.phase_clock import in_phase
+from bertbench.common.phases import WAIT
 from bertbench.common.scalars import Scalar
 from bertbench.config.optimizer import LearningRate
 from bertbench.gradients.buckets import Bucket
@@ -162,6 +163,6 @@ class DelayedSum(GradientSum):
 
     def _arrived(self, number: int, index: int) -> Tensor:
         if wait := self._waits.pop((number, index), None):
-            with in_phase(ALL_REDUCE):
+            with in_phase(WAIT):
                 wait()
         return self._rings[number][index]

@@ -17,7 +17,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, distributed
 
-from bertbench.common.phase_clock import ALL_REDUCE, in_phase
+from bertbench.common.phase_clock import in_phase
+from bertbench.common.phases import WAIT
 from bertbench.common.section import Count
 from bertbench.config.optimizer import GRADIENT_BYTES
 from bertbench.config.rules import allow_only
@@ -151,7 +152,7 @@ class OuterStep(EvaluationView):
     def _mean(self) -> Tensor:
         """Return the mean of the ranks' weights, flat. Collective."""
         flat = torch.cat(self._trained)
-        with in_phase(ALL_REDUCE):
+        with in_phase(WAIT):
             self._exchange.sum(flat)()
         return flat.div_(distributed.get_world_size())
 

@@ -23,7 +23,7 @@ from tests.compliance.logs import closed, write
 from tests.conftest import Captured, Tiny
 
 FUNCTIONS = [name for name in dir(bertbench) if inspect.isfunction(getattr(bertbench, name))]
-RESULTS = ["MeasuredAccuracy", "RankPlan", "RunSummary", "StepAssignment"]
+RESULTS = ["MeasuredAccuracy", "RunSummary", "StepAssignment"]
 ALONE = ("launch.ranks_per_node=1",)
 
 
@@ -37,7 +37,7 @@ def test_the_package_is_imported_without_torch_and_knows_its_names() -> None:
         "import sys, bertbench\n"
         "assert {'load_system', 'run_training', 'BertbenchError', '__version__'} <= set(dir(bertbench))\n"
         "assert not {'torch', 'numpy', 'pydantic', 'compliance'} & set(sys.modules)\n"
-        "bertbench.load_system('cpu_demo'), bertbench.judge_log, bertbench.read_run\n"
+        "bertbench.load_system('cpu_demo'), bertbench.judge_logs, bertbench.read_summary\n"
         "assert 'torch' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
@@ -48,10 +48,11 @@ def test_type_checkers_see_every_public_name() -> None:
     imported = {
         alias.name: f"{node.module}"
         for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("bertbench.")
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith(("bertbench.", "compliance"))
         for alias in node.names
     }
-    assert imported == {name: f"bertbench.{home}" for name, home in bertbench._HOMES.items()}
+    imported.pop("user_errors")  # which every public function gets
+    assert imported == bertbench._HOMES
     assert sorted(imported) == sorted(set(bertbench.__all__) - {"__version__"})
 
 
@@ -66,7 +67,7 @@ def test_a_functions_docstring_says_what_it_returns_and_raises(name: str) -> Non
     text = inspect.getdoc(function) or ""
     first, *_ = text.splitlines()
     assert first.endswith((".", ":", ","))
-    assert "BertbenchError" in text or "errors are those of `judge_log`" in text
+    assert "Raises " in text
     annotations = inspect.get_annotations(inspect.unwrap(function))
     assert annotations.keys() == {*inspect.signature(function).parameters, "return"}
 
@@ -92,8 +93,8 @@ MISTAKES = {
     "config show cpu_demo --set schedule.max_steps=0": lambda: bertbench.load_system(
         "cpu_demo", {"schedule.max_steps": 0}
     ),
-    "plan cpu_demo --rank 2": lambda: bertbench.plan_rank(bertbench.load_system("cpu_demo"), 2),
-    "report no/such/log": lambda: bertbench.read_run("no/such/log"),
+    "plan cpu_demo --rank 2": lambda: bertbench.dry_run(bertbench.load_system("cpu_demo"), 2),
+    "report no/such/log": lambda: bertbench.read_summary("no/such/log"),
     "train cpu_demo --set data.path=none": lambda: bertbench.run_training(
         bertbench.load_system("cpu_demo", {"data.path": "none", "launch.ranks_per_node": 1})
     ),
@@ -107,7 +108,7 @@ def test_a_mistake_raises_what_the_command_prints(command: str, capsys: Captured
     printed = lines[next(number for number, line in enumerate(lines) if line.startswith("bertbench: ")) :]
     with pytest.raises(bertbench.BertbenchError) as raised:
         MISTAKES[command]()
-    assert f"bertbench: {raised.value}".splitlines() == printed
+    assert "\n".join(printed).startswith(f"bertbench: {raised.value}"), "a command may add what another one does"
 
 
 REFUSED = {
@@ -116,13 +117,12 @@ REFUSED = {
     "step=0: expected a whole number of at least 1": lambda system: bertbench.plan_step(system, 0),
     "seed=True: expected a whole number of at least 0": lambda system: bertbench.plan_step(system, 1, True),
     "seed=-1: expected a whole number": lambda system: bertbench.run_training(system, seed=-1),
-    "found 10 logs, expected one": lambda _: bertbench.judge_log(bertbench_results()),
-    "found 10 logs, expected one; name one of them": lambda _: bertbench.read_run(bertbench_results()),
-    "ruleset '5.1.0': MLPerf 5.1.0 doesn't include BERT; use 5.0.0": lambda _: bertbench.judge_folder(
+    "found 10 logs, expected one; name one of them": lambda _: bertbench.read_summary(bertbench_results()),
+    "ruleset '5.1.0': MLPerf 5.1.0 doesn't include BERT; use 5.0.0": lambda _: bertbench.judge_logs(
         bertbench_results(), "5.1.0"
     ),
-    "division 'shut': expected closed or open": lambda _: bertbench.judge_folder(bertbench_results(), division="shut"),
-    "no/such/log: no such file or folder": lambda _: bertbench.judge_log("no/such/log"),
+    "division 'shut': expected closed or open": lambda _: bertbench.judge_logs(bertbench_results(), division="shut"),
+    "no/such/log: no such file or folder": lambda _: bertbench.judge_logs("no/such/log"),
 }
 
 
@@ -201,8 +201,8 @@ def test_training_restores_the_process_and_can_be_repeated(tiny: Tiny, tmp_path:
     assert runs[0].metrics["step"] == (1, 2, 3, 4, 5, 6)
     assert [evaluation.samples for evaluation in runs[0].evaluations] == [36, 60, 72]  # every 25, in steps of 12
     assert (runs[0].status, runs[0].seed, runs[0].settings["schedule.max_steps"]) == ("aborted", 3, 6)
-    assert bertbench.read_run(tmp_path / "result_0") == runs[0]
-    assert [judgement.verdict for judgement in bertbench.judge_folder(tmp_path)] == ["fail", "fail"]
+    assert bertbench.read_summary(tmp_path / "result_0") == runs[0]
+    assert [judgement.verdict for judgement in bertbench.judge_logs(tmp_path)] == ["fail", "fail"]
     with pytest.raises(bertbench.BertbenchError, match="this log already exists; give another name"):
         bertbench.run_training(system, log=tmp_path / "result_0.txt")
 
@@ -212,7 +212,7 @@ def test_failed_training_closes_its_log_and_the_next_one_works(tiny: Tiny, tmp_p
     with pytest.raises(bertbench.BertbenchError, match="the loss of step 2 is nan"):
         bertbench.run_training(tiny(*ALONE, "optimizer.learning_rate=1e38"), seed=3, log=tmp_path / "bad.txt")
     assert state() == before
-    assert bertbench.read_run(tmp_path / "bad.txt").status == "interrupted"
+    assert bertbench.read_summary(tmp_path / "bad.txt").status == "interrupted"
     assert bertbench.run_training(tiny(*ALONE), seed=3).status == "aborted"
 
 
@@ -225,7 +225,7 @@ def test_an_interrupt_closes_the_log_and_is_raised_again(
     monkeypatch.setattr("bertbench.training.train.RunProgress.trained", interrupted)
     with pytest.raises(KeyboardInterrupt):
         bertbench.run_training(tiny(*ALONE), seed=3, log=tmp_path / "result_0.txt")
-    run = bertbench.read_run(tmp_path / "result_0.txt")
+    run = bertbench.read_summary(tmp_path / "result_0.txt")
     assert (run.status, distributed.is_initialized()) == ("interrupted", False)
 
 
@@ -237,10 +237,10 @@ def test_training_that_never_starts_its_clock_leaves_no_file(tiny: Tiny, tmp_pat
 
 def test_a_log_of_another_program_is_read_and_judged(tmp_path: Path) -> None:
     log = write(tmp_path / "result_0.txt", closed())
-    run = bertbench.read_run(log)
+    run = bertbench.read_summary(log)
     assert run.evaluations[-1].accuracy == run.best_accuracy
     assert (dict(run.metrics), dict(run.settings)) == ({}, {})
-    assert bertbench.judge_log(log, division="closed").verdict == "pass"
-    assert bertbench.judge_log(log, division="open").verdict == "fail"
+    assert bertbench.judge_logs(log, division="closed")[0].verdict == "pass"
+    assert bertbench.judge_logs(log, division="open")[0].verdict == "fail"
     (tmp_path / "other.txt").write_text("hello")
-    assert bertbench.judge_log(tmp_path / "other.txt").verdict == "cannot-judge"
+    assert bertbench.judge_logs(tmp_path / "other.txt")[0].verdict == "cannot-judge"

@@ -43,16 +43,6 @@ def test_plans_are_scored_by_another_cost_and_with_noise(histogram: str, answer:
     assert noisy[-1]["load_efficiency"] == pytest.approx(0.47, abs=0.15)
 
 
-def test_a_sentence_says_how_efficiencies_are_scored(histogram: str, printed: Printed) -> None:
-    words = ["balance", "--lengths", histogram, *SMALL, "--methods", "none,planned"]
-    for options, said in (
-        ([], "Scored with the assignment's cost, without noise."),
-        (["--attention", "0.5"], "Scored with attention at 0.5 times the assignment's cost, without noise."),
-        (["--noise", "0.03"], "and with noise: the logarithm of a GPU's time has a standard deviation of 0.03."),
-    ):
-        assert said in printed(*words, *options)
-
-
 def test_a_data_folder_and_its_index_stand_for_the_same_lengths(tiny_folder: Path) -> None:
     for path in (tiny_folder, tiny_folder / "train" / "index.npy"):
         assert np.array_equal(population(path, 1, 0), Dataset.open(tiny_folder, "train").entries_N)
@@ -65,13 +55,12 @@ def test_a_histogram_gives_random_samples_of_its_lengths(histogram: str) -> None
 
 
 REFUSED = {
-    "--methods magic": "--methods: unknown 'magic'; choose from none",
-    "--gpus 8,x": "--gpus 8,x: expected positive whole numbers",
-    "--gpus 12": "--gpus 12 is not a multiple of --gpus-per-node 8",
-    "--lengths nowhere.json": "nowhere.json: cannot be read (No such file or directory)",
-    "--attention=-1": "--attention -1 --noise 0: expected a factor of at least 0 and a standard deviation",
-    "--attention=nan": "expected a factor of at least 0",
-    "--noise=2": "a standard deviation from 0 to 1",
+    "--methods magic": "'magic'",
+    "--gpus 8,x": "--gpus 8,x",
+    "--gpus 12": "--gpus 12",
+    "--lengths nowhere.json": "nowhere.json",
+    "--attention=nan": "--attention nan",
+    "--noise=2": "--noise 2",
 }
 
 
@@ -117,12 +106,9 @@ def test_quotas_are_simulated_beside_the_shares_of_the_dataset(
     assert list(tokens) == ["none", "stratified", "stratified 2,2", "stratified_presort", "stratified_presort 2,2"]
     assert tokens["stratified 2,2"] == tokens["stratified_presort 2,2"] == 14
     assert tokens["stratified"] == pytest.approx(11, abs=0.1)
-    assert "\n  stratified_presort 2,2 " in printed(*words, "--batch", 4, *methods, "--strata-quotas", "2,2")
-    refused = {
-        "2,2,1": "found 3 quotas for 2 strata (--strata-edges)", "2,3": "sum to 5, which must equal the batch; give",
-        "-1,5": "expected whole numbers of at least 0", "x": "expected whole numbers",
-    }  # fmt: skip
-    for quotas, why in refused.items():
-        assert why in printed(*words, "--batch", 4, *methods, f"--strata-quotas={quotas}", code=2)
+    for quotas in ("2,2,1", "2,3", "-1,5"):
+        assert "quotas" in printed(*words, "--batch", 4, *methods, f"--strata-quotas={quotas}", code=2)
+    falling = [*words[:-1], "5,2", "--batch", 4, *methods, "--strata-quotas", "1,3"]
+    assert "--strata-edges 5,2" in printed(*falling, code=2), "sorted edges alone would swap the quotas"
     alone = [*words, "--batch", 4, "--methods", "planned", "--strata-quotas", "2,2"]
-    assert "none of --methods planned draws by strata" in printed(*alone, code=2)
+    assert "planned" in printed(*alone, code=2)

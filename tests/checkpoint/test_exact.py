@@ -66,16 +66,12 @@ SYSTEMS: dict[str, list[tuple[str, ...]]] = {
     "quotas of strata, of which one is used up": [QUOTAS],
     "sharded state, loss scaling and accumulation": [
         ("optimizer.name=lamb", "optimizer.sharded=true"),
-        FP16,
-        ("data.gradient_accumulation_steps=2", "clip.mode=bucket"),
         ("data.gradient_accumulation_steps=2", "clip.mode=bucket", "clip.parts=each", "clip.max_norm=0.1", *FP16),
         ("data.gradient_accumulation_steps=2", "clip.mode=before", "clip.parts=each", "optimizer.sharded=true"),
     ],
     "an average and Muon": [
-        (AVERAGED, "optimizer.name=muon", "clip.mode=bucket"),
-        (AVERAGED, "optimizer.name=muon", *FP16),
-        (AVERAGED, "optimizer.sharded=true"),
-        ("optimizer.name=muon", "optimizer.sharded=true"),
+        (AVERAGED, "optimizer.name=muon", "clip.mode=bucket", *FP16),
+        (AVERAGED, "optimizer.name=muon", "optimizer.sharded=true"),
     ],
     "ranks that share tokens": [
         ("model.feed_forward_size=22", "parallel.tensor=2", "parallel.sequence=true", "model.attention_dropout=0.1",

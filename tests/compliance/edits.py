@@ -1,13 +1,13 @@
 """One visible edit of one small closed log, closed.txt, for each rule and each question about a log."""
 
-import json
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.compliance.logs import Mutation, text
 from tests.compliance.mutations import (
+    Mutation,
     added,
     added_line,
+    changed,
     damaged,
     field_of,
     metadata_of,
@@ -17,13 +17,6 @@ from tests.compliance.mutations import (
 )
 
 CLOSED = Path(__file__).with_name("closed.txt").read_text()
-
-
-def edited(change: Mutation) -> str:
-    """Return the small closed log with a change of its records."""
-    content = text(change([json.loads(line.removeprefix(":::MLLOG ")) for line in CLOSED.splitlines()]))
-    assert content != CLOSED, "the change changes nothing"
-    return content
 
 
 class Edit(NamedTuple):
@@ -36,7 +29,7 @@ class Edit(NamedTuple):
     ruleset: str = "5.0.0"
 
     def applied(self) -> str:
-        return edited(self.change)
+        return changed(CLOSED, self.change)
 
 
 BREACHES = [
@@ -50,15 +43,13 @@ BREACHES = [
     Edit("division", setting("submission_division", "Closed"), 4),
     # hyperparameters
     Edit("batch-size", setting("global_batch_size", 0), 8),
-    Edit("batch-size", setting("global_batch_size", "many"), 8),
     Edit("batch-size", setting("global_batch_size", 448.5), 8),
     Edit("hyperparameter", setting("opt_base_learning_rate", float("nan")), 12),
-    Edit("hyperparameter", setting("opt_lamb_beta_2", [0.9, 0.999]), 19),
     Edit("hyperparameter", setting("start_warmup_step", None), 17),
     Edit("optimizer", setting("opt_name", "adamw"), 11),
     *(
         Edit("optimizer", setting("opt_name", name), 11)
-        for name in ("adam_lambda", "adamw (no LAMB)", "not LAMB", "NoLAMB", "LAMB or Adam", "lamb->adam", "clamb")
+        for name in ("adam_lambda", "not LAMB", "clamb")
     ),
     Edit("repeated", added("d_batch_size", 1747000000000, "global_batch_size", 64), 9),
     # fixed values
@@ -66,7 +57,6 @@ BREACHES = [
     Edit("reference-value", setting("opt_lamb_learning_rate_decay_poly_power", 2), 22),
     Edit("reference-value", setting("opt_end_learning_rate", 1e-5), 23),
     Edit("reference-value", setting("max_sequence_length", 1024), 24),
-    Edit("reference-value", setting("max_sequence_length", "long"), 24),
     Edit("reference-value", setting("max_predictions_per_seq", 20), 25),
     Edit("reference-value", setting("bertbench_clip_mode", "bucket"), 26),
     Edit("reference-value", setting("bertbench_compression", "powersgd"), 27),
@@ -77,7 +67,6 @@ BREACHES = [
     Edit("reference-value", setting("bertbench_hidden_dropout", 0), 31),
     Edit("reference-value", setting("bertbench_attention_dropout", None), 32),
     Edit("reference-value", field_of("bertbench_model", "layers", 12), 33),
-    Edit("reference-value", field_of("bertbench_model", "vocab_size", 40000), 33),
     Edit("reference-value", setting("bertbench_balance", "stratified"), 34),
     Edit("reference-value", setting("bertbench_checkpoint", False), 35),
     Edit("reference-value", setting("bertbench_target", 0.5), 36),
@@ -94,7 +83,7 @@ BREACHES = [
     Edit("time", timed("run_start", 1747000060), 38),
     *(
         Edit("time-number", timed("run_start", value), 38)
-        for value in (True, "1" * 4_000, f"{'0' * 4_000}1747000060000", "inf", float("inf"), "nan", "1e999")
+        for value in (True, "1" * 4_000, float("inf"), "nan")
     ),
     Edit("init-time", timed("init_start", 1746998159000), 37),
     Edit("on-clock", timed("block_start", 1747000059000), 39),
@@ -103,7 +92,6 @@ BREACHES = [
     Edit("run-success", metadata_of("run_stop", "status", "aborted"), 71),
     # convergence points and seeds
     Edit("epoch-num", metadata_of("eval_accuracy", "epoch_num", 100, 1), 47),
-    Edit("epoch-num", metadata_of("eval_accuracy", "epoch_num", "many", 1), 47),
     Edit("seed-value", setting("seed", "random"), 7),
 ]  # fmt: skip
 """Edits that break a rule."""
@@ -133,31 +121,26 @@ QUESTIONS = [
 
 FREE = [
     Edit("", setting("opt_base_learning_rate", 30.0), None),
-    Edit("", setting("opt_lamb_weight_decay_rate", 1.7), None),
-    Edit("", setting("opt_learning_rate_training_steps", 0), None),
     Edit("", setting("start_warmup_step", -200000), None),
     *(
         Edit("", setting("opt_name", name), None)
         for name in (
-            "LAMB", "apex.optimizers.FusedLAMB", "tf.optimizers.LAMB", "NVLAMB", "DistributedFusedLAMBV2",
-            "distributed_fused_lamb", "LAMB optimizer",
+            "apex.optimizers.FusedLAMB", "NVLAMB", "DistributedFusedLAMBV2", "distributed_fused_lamb",
+            "LAMB optimizer",
         )
     ),
     Edit("", setting("eval_samples", 10080), None),
-    Edit("", setting("eval_samples", [10000]), None),
     Edit("", setting("seed", -1), None),
     Edit("", setting("seed", "12"), None),
     Edit("", added("init_stop", 1747000059000, "hidden_act", "relu"), None),
     Edit("", setting("eval_accuracy", 0.8, -1), None),
-    Edit("", setting("eval_accuracy", 0.673, 4), None),
     Edit("", setting("eval_accuracy", 0.02, 2), None),
     Edit("", setting("eval_accuracy", 72.1), None),
     Edit("", setting("eval_accuracy", float("nan")), None),
     Edit("", setting("global_batch_size", "448"), None),
     Edit("", setting("global_batch_size", [448]), None),
-    Edit("", setting("opt_lamb_beta_2", "0.999"), None),
     Edit("", setting("opt_lamb_epsilon", "1e-6"), None),
-    *(Edit("", setting("bertbench_compression", name), None) for name in ("tf32", "fp64", "int8", "fp8")),
+    *(Edit("", setting("bertbench_compression", name), None) for name in ("tf32", "fp8")),
     Edit("", added("run_start", 1747000060000, "opt_gradient_clip_norm", "1.0"), None),
 ]  # fmt: skip
 """Values that no rule fixes."""

@@ -4,7 +4,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ def _demo_text() -> str:
 
 def demo() -> list[Record]:
     """The records of a tracked run of ours: open division, ruleset 5.0.0."""
-    return [json.loads(line.partition(":::MLLOG ")[2]) for line in _demo_text().splitlines()]
+    return records_of(_demo_text())
 
 
 def closed(ruleset: str = "5.0.0") -> list[Record]:
@@ -100,6 +100,11 @@ def line(record: Line) -> str:
     return record if isinstance(record, str) else ":::MLLOG " + json.dumps(record)
 
 
+def records_of(content: str) -> list[Record]:
+    """The records of a log whose every line is one."""
+    return [json.loads(one.removeprefix(":::MLLOG ")) for one in content.splitlines()]
+
+
 def text(records: Iterable[Line]) -> str:
     return "".join(line(record) + "\n" for record in records)
 
@@ -142,7 +147,3 @@ def official_verdict(path: Path, ruleset: str) -> str:
 def compliance(*arguments: str, stdin: bytes = b"") -> "subprocess.CompletedProcess[bytes]":
     command = [sys.executable, "-m", "compliance", *arguments]
     return subprocess.run(command, input=stdin, capture_output=True, check=False, timeout=60)
-
-
-Mutation = Callable[[list[Any]], list[Any]]
-"""Changes the lines of a log, in place or not, and returns them."""

@@ -1,4 +1,4 @@
-"""Ways to change the records of a log: each is a function of records, or makes one.
+"""The one way to change a log, in memory or in a file: mutations of its records.
 
 `nth` counts the records of a key from 0; -1 is the last.
 """
@@ -6,9 +6,25 @@
 import json
 from collections.abc import Callable
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
-from tests.compliance.logs import Mutation, Record, at, line
+from tests.compliance.logs import Record, at, line, records_of, text, write
+
+Mutation = Callable[[list[Any]], list[Any]]
+"""Changes the lines of a log, in place or not, and returns them."""
+
+
+def changed(content: str, *changes: Mutation) -> str:
+    """Return a log after changes of its records, in turn."""
+    after = text(in_turn(*changes)(records_of(content)))
+    assert after != content, "the changes change nothing"
+    return after
+
+
+def change_file(log: Path, *changes: Mutation) -> None:
+    """Change the records of a log's file, in turn."""
+    write(log, changed(log.read_text(), *changes))
 
 
 def mutation(change: Callable[..., None]) -> Callable[..., Mutation]:
@@ -26,12 +42,12 @@ def mutation(change: Callable[..., None]) -> Callable[..., Mutation]:
     return make
 
 
-def both(*changes: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def in_turn(*changes: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Change records, or a text, in turn."""
 
     def change(content: Any) -> Any:
-        for one in changes:
-            content = one(content)
+        for step in changes:
+            content = step(content)
         return content
 
     return change
@@ -74,6 +90,12 @@ def added(
     """Add a record before the first one of the key `before`."""
     record = {"time_ms": time_ms, "key": key, "value": value, "metadata": metadata or {}}
     records.insert(at(records, before), record)
+
+
+@mutation
+def appended(records: list[Any], key: str, value: Any = None, metadata: Record | None = None) -> None:
+    """Add a record at the end, at the time of the last one."""
+    records.append({**records[-1], "key": key, "value": value, "metadata": metadata or {}})
 
 
 @mutation
@@ -127,11 +149,6 @@ def every(records: list[Record], key: str, change: Callable[[int, Record], None]
 def shifted(key: str, field: str, more: Callable[[int], Any]) -> Mutation:
     """Add to the count in the first, second, ... record of a key."""
     return every(key, lambda index, one: one["metadata"].update({field: one["metadata"][field] + more(index)}))
-
-
-def accuracies(value: Callable[[int, float], float]) -> Mutation:
-    """Make accuracies from their place and value."""
-    return every("eval_accuracy", lambda index, one: one.update(value=value(index, one["value"])))
 
 
 @mutation

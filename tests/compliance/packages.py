@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from compliance import judge_package
 from compliance.package.package import PackageJudgement
 from tests.compliance.logs import RESULTS
+from tests.compliance.mutations import Mutation, change_file
 
 START = 1_700_000_000_000  # ms since 1970
 BATCH = 448
@@ -117,22 +118,21 @@ def write_package(root: Path, division: str = "closed", **run: Any) -> Path:
     return logs
 
 
-def rewrite(path: Path, old: str, new: str) -> None:
-    """Replace a text in a file, in all places; fails if it isn't there."""
-    content = path.read_text()
-    assert old in content, (path, old)
-    path.write_text(content.replace(old, new))
+def rewrite(description: Path, old: str, new: str) -> None:
+    """Replace a text in a system's description, in all places; fails if it isn't there."""
+    content = description.read_text()
+    assert old in content, (description, old)
+    description.write_text(content.replace(old, new))
 
 
 def edited(old: str, new: str) -> Callable[[Path], None]:
-    """Return a change of a file, for a parameter of a test."""
-    return lambda path: rewrite(path, old, new)
+    """Return a change of a description, for a parameter of a test."""
+    return lambda description: rewrite(description, old, new)
 
 
-def give_seed(log: Path, value: str) -> None:
-    """Log another seed, as JSON, in place of the one of `write_package`: the run's number, counted from 1."""
-    number = int(log.stem.removeprefix("result_"))
-    rewrite(log, f'"seed", "value": {number + 1},', f'"seed", "value": {value},')
+def mutated(*changes: Mutation) -> Callable[[Path], None]:
+    """Return a change of a log, for a parameter of a test."""
+    return lambda log: change_file(log, *changes)
 
 
 def judged(root: Path) -> PackageJudgement:
@@ -155,7 +155,6 @@ class OfficialVerdict(NamedTuple):
 
     passed: bool
     scaling: float | None
-    warnings: list[str]
 
 
 def official_package_checker(root: Path, scratch: Path, *options: str) -> OfficialVerdict:
@@ -167,6 +166,5 @@ def official_package_checker(root: Path, scratch: Path, *options: str) -> Offici
     scaling = None
     for file in copy.rglob("scaling.json"):
         scaling = json.loads(file.read_text())["scaling_factor"]
-    warnings = [text.removeprefix("WARNING - ") for text in done.stderr.splitlines() if text.startswith("WARNING - ")]
     shutil.rmtree(copy)
-    return OfficialVerdict("FOUND NO ERRORS, SUCCESS" in done.stderr, scaling, warnings)
+    return OfficialVerdict("FOUND NO ERRORS, SUCCESS" in done.stderr, scaling)

@@ -1,7 +1,6 @@
 """Power files of a package, judged by our rules and the official tools, and the energy that follows from them."""
 
 import random
-import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -9,10 +8,20 @@ from pathlib import Path
 import pytest
 from mlperf_logging.result_summarizer import result_summarizer
 
-from compliance import judge_package, package_text
+from compliance import judge_package
 from compliance.package.package import PackageJudgement
 from compliance.read.power_file import Readings, joules, read_power_file
-from tests.compliance.packages import RUNS, START, SYSTEM, line, official_package_checker, rewrite, write_package
+from tests.compliance.mutations import added, added_line, change_file, damaged, renamed, timed, without
+from tests.compliance.packages import (
+    RUNS,
+    START,
+    SYSTEM,
+    line,
+    mutated,
+    official_package_checker,
+    rewrite,
+    write_package,
+)
 
 RUN_S = 100  # of the first run, which starts 1 s after START; each next run takes 1 s more
 WATTS = 300
@@ -92,18 +101,7 @@ def test_the_energy_is_the_mean_of_the_runs_that_count(power: Path) -> None:
     judgement = judged(power)
     (result,) = judgement.results
     assert result.energy_j == pytest.approx(WATTS * 104.5, rel=2e-3)  # runs of 101 to 108 s count
-    assert f"time to train 104.5 s, energy {result.energy_j:,.0f} J" in package_text(judgement)
     assert judgement.as_json()["results"][0]["energy_j"] == result.energy_j
-
-
-def test_the_official_package_checker_takes_the_files_as_well(power: Path, root: Path, tmp_path: Path) -> None:
-    official = official_package_checker(root, tmp_path)
-    assert official.passed
-    # it takes the folder power/ itself for a log of another name; about the files in it it says nothing
-    assert {warning[:26] for warning in official.warnings} == {
-        "Detected 11 total files in",
-        "Unknown files in result di",
-    }
 
 
 def test_the_energy_is_the_official_summarizer_s(power: Path) -> None:
@@ -124,36 +122,11 @@ def test_a_nodes_energy_equals_a_calculation_by_hand() -> None:
     assert joules(node, 8000) == pytest.approx(0.9 * 260)
 
 
-def test_without_a_start_a_node_has_no_energy() -> None:
-    assert joules(Readings(None, 5000, [(2000, 10)]), 8000) is None
-
-
-def test_without_a_stop_the_last_reading_ends_the_measurement() -> None:
-    # 10 W for 1 s and 30 W for 1 s, of a run of 8 s
-    assert joules(Readings(1000, None, [(2000, 10), (3000, 30)]), 8000) == pytest.approx(160)
-
-
-def test_readings_come_in_order_of_time(tmp_path: Path) -> None:
-    file = tmp_path / "node_0.txt"
-    file.write_text("\n".join(line("power_reading", 1, time) for time in (9, 3, 5)))
-    assert [time - START for time, _ in read_power_file(file).readings] == [3, 5, 9]
-
-
 Change = Callable[[Path], object]
 
 
-def edit(change: Callable[[str], str]) -> Change:
-    """Change the file of a run's node."""
-    return lambda file: file.write_text(change(file.read_text()))
-
-
-def without(key: str) -> Change:
-    return edit(lambda text: re.sub(rf'.*"{key}".*\n', "", text))
-
-
-def timed(key: str, time_ms: int) -> Change:
-    """Give the record of a key, one without a value, another time."""
-    return edit(lambda text: re.sub(rf'.*"{key}".*', line(key, time_ms=time_ms), text))
+def written_as(content: str) -> Change:
+    return lambda file: file.write_text(content)
 
 
 def link_to_an_endless_file(file: Path) -> None:
@@ -162,38 +135,27 @@ def link_to_an_endless_file(file: Path) -> None:
 
 
 HOSTILE = "\n".join([*(line("power_reading", value, 7_250) for value in ("300", -5, None, True)), ":::MLLOG {"])
-OTHER_EFFICIENCY = line("conversion_eff", 0.8, 400) + "\n"
+FIRST_TIME = f'"time_ms": {START + 1_000}'
 
 
 @pytest.mark.parametrize(
-    ("rule", "found", "break_it"),
+    ("rule", "break_it"),
     [
-        ("power-files", "result_4/node_0.txt: ", link_to_an_endless_file),
-        ("power-coverage", "doesn't cover the run", without("power_measurement_start")),
-        ("power-coverage", "doesn't cover the run", without("power_measurement_stop")),
-        ("power-coverage", "doesn't cover the run", timed("power_measurement_start", 2_000)),
-        ("power-coverage", "doesn't cover the run", timed("power_measurement_stop", 90_000)),
-        ("power-rate", "2.0 s without a reading", edit(lambda _: node_file(RUN_S + 4, every_ms=2_000))),
-        ("power-readings", "unusable records: 5", edit(lambda text: text + HOSTILE)),
-        (
-            "power-readings",
-            "unusable records: 1",
-            edit(lambda text: text.replace(f'"time_ms": {START + 7_000}', '"time_ms": true')),
-        ),
-        (
-            "power-readings",
-            "unusable records: 1",
-            edit(lambda text: text.replace(f'"time_ms": {START + 7_000}', f'"time_ms": 1, "time_ms": {START + 7_000}')),
-        ),
-        ("power-readings", "unusable records: 1", edit(lambda text: OTHER_EFFICIENCY + text)),
+        ("power-files", link_to_an_endless_file),
+        ("power-coverage", mutated(without("power_measurement_start"))),
+        ("power-coverage", mutated(timed("power_measurement_start", START + 2_000))),
+        ("power-coverage", mutated(timed("power_measurement_stop", START + 90_000))),
+        ("power-rate", written_as(node_file(RUN_S + 4, every_ms=2_000))),
+        ("power-readings", mutated(added_line("power_measurement_stop", HOSTILE))),
+        ("power-readings", mutated(damaged("power_reading", FIRST_TIME, f'"time_ms": 1, {FIRST_TIME}'))),
+        ("power-readings", mutated(added("power_measurement_start", START + 400, "conversion_eff", 0.8))),
     ],
 )
-def test_a_broken_measurement_fails(power: Path, rule: str, found: str, break_it: Change) -> None:
+def test_a_broken_measurement_fails(power: Path, rule: str, break_it: Change) -> None:
     break_it(power / "result_4" / "node_0.txt")
     ((breached, text),) = breaches(power)
     assert breached == rule
     assert "result_4" in text
-    assert found in text
 
 
 def without_its_folder(file: Path) -> None:
@@ -208,21 +170,14 @@ def a_second_node(file: Path) -> None:
     shutil.copy(file, file.with_name("node_1.txt"))
 
 
-@pytest.mark.parametrize(
-    ("found", "break_it"),
-    [
-        ("result_4: node_1.txt", numbered_1),
-        ("result_4: node_0.txt, node_1.txt", a_second_node),
-    ],
-)
+@pytest.mark.parametrize("break_it", [numbered_1, a_second_node])
 def test_one_run_may_have_odd_power_files_as_the_official_package_checker_allows(
-    power: Path, root: Path, tmp_path: Path, found: str, break_it: Change
+    power: Path, root: Path, tmp_path: Path, break_it: Change
 ) -> None:
     break_it(power / "result_4" / "node_0.txt")
     assert official_package_checker(root, tmp_path).passed
     assert breaches(power) == []
-    reasons = [reason for rule, reason in noted(power) if rule == "power-files"]
-    assert [found in reason for reason in reasons] == [True]
+    assert ["result_4" in reason for rule, reason in noted(power) if rule == "power-files"] == [True]
 
 
 def only_a_switch(file: Path) -> None:
@@ -239,35 +194,15 @@ def test_a_run_that_converged_was_measured(power: Path, break_it: Change) -> Non
 
 def test_the_run_that_failed_may_lack_power_files(power: Path, root: Path, tmp_path: Path) -> None:
     shutil.rmtree(power / "result_4")
-    rewrite(power.parent / "result_4.txt", '"key": "init_stop"', '"key": "init_end"')
+    change_file(power.parent / "result_4.txt", renamed("init_stop", "init_end"))
     assert official_package_checker(root, tmp_path).passed
     assert judged(power).verdict == "pass"
 
 
-def test_a_run_without_power_files_and_a_failed_one_are_two_failures_as_by_the_official_package_checker(
-    power: Path, root: Path, tmp_path: Path
-) -> None:
-    shutil.rmtree(power / "result_4")
-    rewrite(power.parent / "result_7.txt", '"key": "init_stop"', '"key": "init_end"')
-    assert not official_package_checker(root, tmp_path).passed
-    assert {rule for rule, _ in breaches(power)} >= {"failed-runs", "power-files"}
-
-
-@pytest.mark.parametrize("name", ["node_one.txt", "node_1.txt"])
-def test_two_runs_with_odd_power_files_fail(power: Path, name: str) -> None:
+def test_two_runs_with_odd_power_files_fail(power: Path) -> None:
     for run in ("result_4", "result_5"):
-        (power / run / "node_0.txt").rename(power / run / name)
-    texts = [text for rule, text in breaches(power) if rule == "power-files"]
-    assert texts == [f"results/toy/bert/power/{run}: {name}" for run in ("result_4", "result_5")]
-
-
-def test_other_files_than_power_files_are_only_noted(power: Path, root: Path, tmp_path: Path) -> None:
-    for run in range(RUNS):
-        (power / f"result_{run}" / "meter.log").touch()
-    assert official_package_checker(root, tmp_path).passed
-    judgement = judge_package(root, "5.0.0", strict=True)
-    assert (judgement.verdict, judgement.all_breaches()) == ("pass", [])
-    assert {rule for rule, _ in noted(power)} == {"power-files"}
+        (power / run / "node_0.txt").rename(power / run / "node_1.txt")
+    assert [rule for rule, _ in breaches(power)].count("power-files") == 2
 
 
 @pytest.fixture
@@ -282,8 +217,7 @@ def measure_second_node(power: Path) -> None:
 
 
 def test_every_node_is_measured(power_of_two_nodes: Path) -> None:
-    texts = {text for rule, text in breaches(power_of_two_nodes) if rule == "power-nodes"}
-    assert texts == {f"results/toy/bert/power/result_{run}: number of measured nodes: 1" for run in range(RUNS)}
+    assert [rule for rule, _ in breaches(power_of_two_nodes)].count("power-nodes") == RUNS
 
 
 def test_the_power_of_the_interconnect_is_asked_for(power_of_two_nodes: Path) -> None:
@@ -300,7 +234,7 @@ def test_the_energy_is_the_sum_of_nodes_and_interconnect(power_of_two_nodes: Pat
     assert result.energy_j == pytest.approx((2 * WATTS + 50) * 104.5, rel=2e-3)
 
 
-@pytest.mark.parametrize("watts", [lambda _: 300.0, lambda second: 290.0 + second % 5, lambda _: 0.3, lambda _: 9e5])
+@pytest.mark.parametrize("watts", [lambda _: 0.3, lambda _: 9e5])
 def test_no_rule_bounds_the_readings_of_a_meter(power: Path, watts: WattsAtSecond) -> None:
     (power / "result_5" / "node_0.txt").write_text(node_file(RUN_S + 5, watts))
     assert (judged(power).verdict, breaches(power)) == ("pass", [])
@@ -320,12 +254,4 @@ def test_a_meter_may_miss_a_second(power: Path) -> None:
 
 def test_a_meter_may_not_miss_two_seconds(power: Path) -> None:
     without_readings(power, 5)
-    ((rule, text),) = breaches(power)
-    assert rule == "power-rate"
-    assert text.endswith("3.0 s without a reading")
-
-
-def test_a_minute_of_readings_is_only_suggested(power: Path) -> None:
-    without_readings(power, 150)  # 59 of the 209 within the run of 105 s are left
-    assert lacking_evidence(power) == []
-    assert [rule for rule, _ in noted(power)] == ["power-coverage"]
+    assert [rule for rule, _ in breaches(power)] == ["power-rate"]

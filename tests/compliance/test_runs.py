@@ -1,6 +1,5 @@
 """Questions that compare the runs of a result: copies, speed and settings. They decide nothing."""
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,7 +7,8 @@ import pytest
 
 from compliance import judge_package, judge_result
 from compliance.judge import asked_together, judge_log
-from tests.compliance.logs import write
+from tests.compliance.logs import Record, write
+from tests.compliance.mutations import Mutation, change_file, changed, every, mutation, setting
 from tests.compliance.packages import INIT_MS, RUNS, START, SYSTEM, run_log, write_package
 
 
@@ -25,48 +25,39 @@ def runs() -> list[str]:
     return [run_log(seconds=100 + number, seed=number + 1) for number in range(6)]
 
 
-def with_seed_99(log: str) -> str:
-    return re.sub(r'"seed", "value": \d+', '"seed", "value": 99', log)
+OTHER_SEED = setting("seed", 99)
+OTHER_ACCURACIES = every("eval_accuracy", lambda number, one: one.update(value=one["value"] + 1e-6 * (number % 3 + 1)))
 
 
-def other_accuracies(log: str) -> str:
-    """Change the digits of each accuracy from the fifth on."""
+@mutation
+def timed_again(records: list[Record], time_of: Callable[[int], int]) -> None:
+    """Change the time since run_start of every record after it."""
+    for record in records:
+        in_run_ms = record["time_ms"] - START - INIT_MS
+        if in_run_ms > 0:
+            record["time_ms"] = START + INIT_MS + time_of(in_run_ms)
 
-    def other(found: "re.Match[str]") -> str:
-        digits = (int(found[2]) * 7 + 3) % 10**9
-        return f"{found[1]}{digits:09}"
 
-    return re.sub(r'("eval_accuracy", "value": 0\.\d{4})(\d+)', other, log)
-
-
-def other_times(log: str) -> str:
-    """Make the run 1.3 % slower."""
-
-    def later(found: "re.Match[str]") -> str:
-        in_run = int(found[1]) - START - INIT_MS
-        if in_run <= 0:
-            return found[0]
-        return f'"time_ms": {START + INIT_MS + round(in_run * 1.013)}'
-
-    return re.sub(r'"time_ms": (\d+)', later, log)
+SLOWER = timed_again(lambda in_run_ms: round(in_run_ms * 1.013))
+IN_WHOLE_SECONDS = timed_again(lambda in_run_ms: in_run_ms // 1000 * 1000)
 
 
 def test_different_runs_raise_no_question(tmp_path: Path) -> None:
     assert asked(tmp_path, runs()) == []
 
 
-@pytest.mark.parametrize("change", [str, other_accuracies, other_times], ids=["both", "times", "accuracies"])
+@pytest.mark.parametrize("changes", [(), (OTHER_ACCURACIES,), (SLOWER,)], ids=["both", "times", "accuracies"])
 def test_a_run_with_all_times_or_accuracies_of_another_raises_one_question(
-    tmp_path: Path, change: Callable[[str], str]
+    tmp_path: Path, changes: tuple[Mutation, ...]
 ) -> None:
     logs = runs()
-    logs[4] = with_seed_99(change(logs[2]))
+    logs[4] = changed(logs[2], OTHER_SEED, *changes)
     assert asked(tmp_path, logs) == [("result_4.txt", "copied-run")]
 
 
 def test_equal_times_in_whole_seconds_raise_no_question(tmp_path: Path) -> None:
-    logs = [re.sub(r'"time_ms": (\d+)\d{3}', r'"time_ms": \g<1>000', log) for log in runs()]
-    logs[4] = with_seed_99(other_accuracies(logs[2]))
+    logs = [changed(log, IN_WHOLE_SECONDS) for log in runs()]
+    logs[4] = changed(logs[2], OTHER_SEED, OTHER_ACCURACIES)
     assert asked(tmp_path, logs) == []
 
 
@@ -84,15 +75,16 @@ def test_a_run_far_slower_than_the_others_raises_no_question(tmp_path: Path) -> 
 
 def test_a_run_with_different_settings_raises_a_question(tmp_path: Path) -> None:
     logs = runs()
-    logs[1] = logs[1].replace("6700", "6800")
+    logs[1] = changed(logs[1], setting("opt_learning_rate_training_steps", 6800))
     assert asked(tmp_path, logs) == [("result_1.txt", "settings")]
 
 
-@pytest.mark.parametrize(("old", "new"), [('"value": 6700', '"value": 6700.0'), ("0.000425", "0.000425000005")])
-def test_the_same_number_in_another_spelling_raises_no_question(tmp_path: Path, old: str, new: str) -> None:
+@pytest.mark.parametrize(
+    ("key", "value"), [("opt_learning_rate_training_steps", 6700.0), ("opt_base_learning_rate", 0.000425000005)]
+)
+def test_the_same_number_in_another_spelling_raises_no_question(tmp_path: Path, key: str, value: float) -> None:
     logs = runs()
-    assert old in logs[2]
-    logs[2] = logs[2].replace(old, new)
+    logs[2] = changed(logs[2], setting(key, value))
     assert asked(tmp_path, logs) == []
 
 
@@ -100,20 +92,23 @@ def test_a_copy_within_a_result_raises_a_question(tmp_path: Path) -> None:
     logs = write_package(tmp_path)
     copy_of_a_run(logs / "result_2.txt", logs / "result_5.txt")
     questions = [question for log in judge_result(logs).logs for question in log.questions]
-    assert [question.figure for question in questions] == ["all 17 accuracies and times equal those of result_2.txt"]
+    assert [question.topic.id for question in questions] == ["copied-run"]
 
 
 def test_a_copy_of_another_systems_run_raises_a_question(tmp_path: Path) -> None:
     logs = write_package(tmp_path)
     others = write_second_system(tmp_path)
     copy_of_a_run(logs / "result_1.txt", others / "result_7.txt")
-    figures = [question.figure for question in judge_package(tmp_path, "5.0.0").questions]
-    assert figures == ["toy2/bert/result_7.txt: all 17 accuracies and times equal those of toy/bert/result_1.txt"]
+    (question,) = judge_package(tmp_path, "5.0.0").questions
+    assert question.topic.id == "copied-run"
+    assert "toy2/bert/result_7.txt" in question.figure
+    assert "toy/bert/result_1.txt" in question.figure
 
 
 def copy_of_a_run(log: Path, copy: Path) -> None:
     """Write a copy with a different seed."""
-    copy.write_text(with_seed_99(log.read_text()))
+    copy.write_text(log.read_text())
+    change_file(copy, OTHER_SEED)
 
 
 def write_second_system(root: Path) -> Path:

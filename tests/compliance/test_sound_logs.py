@@ -13,7 +13,6 @@ from compliance.read.find import find_logs
 from tests.compliance.logs import (
     RESULTS,
     RULESETS,
-    Mutation,
     Record,
     at,
     closed,
@@ -24,14 +23,14 @@ from tests.compliance.logs import (
     text,
     write,
 )
-from tests.compliance.mutations import both, counts, from_key, later, moved, setting, shifted, without
+from tests.compliance.mutations import appended, counts, from_key, in_turn, later, moved, setting, shifted, without
 
 Manner = Callable[[list[Record]], str]
 EVALUATION = ("eval_start", "eval_accuracy", "eval_stop")
 
 
 def mutated(*changes: Callable[[list[Record]], list[Record]]) -> Manner:
-    return both(*changes, text)
+    return in_turn(*changes, text)
 
 
 def prefixed(records: list[Record]) -> str:
@@ -162,11 +161,6 @@ def other_events(records: list[Record]) -> str:
     return text([*began, *during, *records[start + 1 :], *events(stop, after)])
 
 
-def added(key: str, value: Any, **metadata: Any) -> Mutation:
-    """An event after run_stop, as loggers write their statistics."""
-    return lambda records: [*records, {**records[-1], "key": key, "value": value, "metadata": metadata}]
-
-
 MANNERS: dict[str, Manner] = {
     **{manner.__name__: manner for manner in (
         prefixed, cr_only, crlf_without_a_last_end, among_other_output, late_writers, times_out_of_order,
@@ -174,7 +168,7 @@ MANNERS: dict[str, Manner] = {
         evaluated_in_parallel, other_events,
     )},
     "keys after run_stop": mutated(
-        added("tracked_stats", {"throughput": 16_008.2}), added("submission_benchmark", "bert")),
+        appended("tracked_stats", {"throughput": 16_008.2}), appended("submission_benchmark", "bert")),
     "small epoch nums": mutated(counts(lambda samples: samples // 150_080)),
     "nominal samples": mutated(counts(lambda samples: samples // 150_080 * 150_000)),
     "batches rounded down": mutated(counts(lambda samples: samples // 150_080 * 334 * 448)),

@@ -136,20 +136,34 @@ def test_a_stopped_conversion_of_one_split_doesn_t_count_for_the_other(tmp_path:
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["eval", "manifest.json"]
 
 
-def test_a_refused_place_is_named_without_temporary_names_and_nothing_is_left(tmp_path: Path, printed: Printed) -> None:
-    path = published.write_hdf5(tmp_path / "part.hdf5", published.fixed_fields())
+@pytest.mark.parametrize(
+    "words",
+    [
+        "convert-hdf5 UNREAD --vocab-size 9",
+        "convert-tfrecord UNREAD --vocab-size 9",
+        "prepare --text UNREAD",
+        "prepare --recipe mlperf --text UNREAD --vocab VOCAB",
+        "shuffle UNREAD --seed 1 --shards 1",
+    ],
+)
+def test_a_refused_place_is_named_before_any_input_is_read_and_nothing_is_left(
+    tmp_path: Path, printed: Printed, words: str
+) -> None:
+    (tmp_path / "file").touch()
     (tmp_path / "empty").mkdir()
-    words = ["data", "convert-hdf5", path, "--vocab-size", VOCAB_SIZE, "--out"]
+    vocab = tmp_path / "vocab.txt"
+    vocab.write_text("\n".join(SPECIAL_TOKENS))
+    given = words.replace("VOCAB", str(vocab)).split()
     for out, expected in (
-        ("/proc/none", "/proc/none: cannot be written (No such file or directory); name another --out; nothing was"),
-        (path / "out", "out: cannot be written (File exists); name another --out; nothing was kept"),
+        ("/proc/none", "/proc/none: cannot be written (No such file or directory); name another --out"),
+        (tmp_path / "file" / "out", "out: cannot be written (Not a directory); name another --out"),
         (tmp_path / "empty", "empty: is there already and isn't a dataset; give another --out, or remove"),
-        (path, "part.hdf5: is there already and isn't a dataset"),
+        (tmp_path / "file", "file: is there already and isn't a dataset"),
     ):
-        found = printed(*words, out, code=2)
+        found = printed("data", *given, "--out", out, code=2)
         assert expected in found
-        assert "unfinished" not in found
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["empty", "part.hdf5"]
+        assert found.count("\n") == 1
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["empty", "file", "vocab.txt"]
 
 
 @pytest.mark.parametrize("vocab_size", [0, 2**15 + 1])

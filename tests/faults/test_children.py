@@ -42,7 +42,7 @@ ORPHAN = "from bertbench.common.children import die_with_parent; die_with_parent
 
 @pytest.mark.parametrize(
     ("program", "number"),
-    [(PARENT, signal.SIGKILL), (PARENT, signal.SIGTERM), (PARENT, signal.SIGINT), (JUDGE, signal.SIGKILL)],
+    [(PARENT, signal.SIGKILL), (PARENT, signal.SIGINT), (JUDGE, signal.SIGKILL)],
 )
 def test_a_child_dies_with_the_process_that_started_it(program: str, number: signal.Signals) -> None:
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as parent:

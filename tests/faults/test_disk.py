@@ -9,9 +9,9 @@ import pytest
 
 from bertbench.checkpoint.resumption import find_resumption, restore_files
 from bertbench.checkpoint.snapshot_folder import newest
+from bertbench.common.atomic import LineFile
 from bertbench.common.errors import RunError
 from bertbench.runs.files import ResultFiles
-from bertbench.runs.linefile import LineFile
 from compliance.read.log import read_events
 from tests.ranks import LIMIT_S
 from tests.training.test_run import launched, metrics, wait_for, words

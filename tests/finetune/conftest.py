@@ -11,7 +11,7 @@ from bertbench.config import System
 from bertbench.data.text.vocabulary import Vocabulary
 from bertbench.finetune.squad import read_squad
 from bertbench.finetune.squad_inputs import Inputs
-from bertbench.finetune.system import load_finetuning
+from bertbench.finetune.squad_system import load_finetuning
 from tests.tiny import TINY_SYSTEM
 
 QUESTIONS = Path(__file__).with_name("questions.json")

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from bertbench.common.errors import RunError
 from bertbench.config.sections import Squad
 from bertbench.finetune.answers import Span, WindowSpans, predict, window_spans
 from bertbench.finetune.features import Feature
@@ -66,3 +67,9 @@ def test_the_same_text_is_one_answer_with_its_best_score_and_probabilities_are_a
     share = math.exp(4) / (math.exp(4) + math.exp(3))
     assert one.n_best[0] == {"text": "ab", "probability": pytest.approx(share), "start_logit": 4.0, "end_logit": 0.0}
     assert [answer["text"] for answer in one.n_best] == ["ab", "cd"]
+
+
+def test_logits_that_are_not_numbers_are_an_error_of_the_run() -> None:
+    diverged = window_spans(feature([True] * 5), np.full((9, 2), np.nan, np.float32), OPTIONS)
+    with pytest.raises(RunError, match="diverged"):
+        answer(diverged)

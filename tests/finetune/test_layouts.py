@@ -17,11 +17,11 @@ from tests.conftest import Tiny
 from tests.finetune.conftest import content_of_lines
 from tests.ranks import run_each
 
-# fp32 sums in another order, over 20 steps; 1e-6 is the most that was seen
+# fp32 sums in another order, over 10 steps; 1e-6 is the most that was seen
 LOSS = 5e-6
 # a gradient that is 0 but for rounding (of the key biases) moves Adam's weights by up to the rate
 WEIGHT = 1e-3
-SHAPE = ("squad.epochs=4", "schedule.warmup_steps=3", "optimizer.learning_rate=0.003", "model.feed_forward_size=22")
+SHAPE = ("squad.epochs=2", "schedule.warmup_steps=3", "optimizer.learning_rate=0.003", "model.feed_forward_size=22")
 """21 windows in batches of 5 are 5 steps an epoch, of which the last has one: most ranks and parts have none of it."""
 
 
@@ -52,7 +52,7 @@ def courses(tiny: Tiny, inputs: Callable[..., Inputs], tmp_path: Any, ranks: int
 
 
 def check_equal(split: dict[str, Any], alone: dict[str, Any]) -> None:
-    assert len(alone["loss"]) == 20
+    assert len(alone["loss"]) == 10
     assert alone["loss"][-2] < alone["loss"][0]
     assert split["loss"] == pytest.approx(alone["loss"], abs=LOSS)
     assert split["norm"] == pytest.approx(alone["norm"], rel=1e-5)
@@ -82,14 +82,10 @@ def check_layouts(
         assert [answer["epochs"] for answer in answers] == [split["epochs"] for split in results]
 
 
-def test_losses_on_two_ranks_stages_and_tensor_ranks_equal_one_ranks(
+def test_losses_on_two_stages_and_tensor_ranks_equal_one_ranks(
     system: Tiny, inputs: Callable[..., Inputs], tmp_path: Any
 ) -> None:
-    check_layouts(system, inputs, tmp_path, 2, (), STAGES, ("parallel.tensor=2",))
-
-
-def test_losses_of_two_pipelines_equal_one_ranks(system: Tiny, inputs: Callable[..., Inputs], tmp_path: Any) -> None:
-    check_layouts(system, inputs, tmp_path, 4, STAGES)
+    check_layouts(system, inputs, tmp_path, 2, STAGES, ("parallel.tensor=2",))
 
 
 @pytest.mark.slow
@@ -106,6 +102,7 @@ def test_losses_of_every_other_layout_equal_one_ranks(
     )
     check_layouts(system, inputs, tmp_path, 2, *two_ranks)
     four_ranks = (
+        STAGES,
         ("parallel.pipeline=2", "parallel.microbatches=3", "parallel.schedule=gpipe"),
         ("parallel.tensor=2", *STAGES, *LAMB),
         ("parallel.tensor=2",),

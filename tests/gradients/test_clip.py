@@ -12,10 +12,8 @@ from bertbench.distributed.world import World
 from bertbench.gradients.clip import gradient_norm
 from tests.gradients.reducing import BUCKET_MB, loss_of, reducer_of, small_model
 from tests.ranks import run_ranks
-from tests.watching import noting
 
 PARTS = 3  # of gradient accumulation
-COMPRESSIONS: tuple[Compression, ...] = ("none", "bf16", "fp16")
 
 
 def reduced(
@@ -101,29 +99,6 @@ def finite_after_overflow(world: World) -> list[bool]:
         reducer.finish()
         found.append(bool(torch.isfinite(gradient_norm(list(module.parameters())))))
     return found
-
-
-def test_clipping_into_half_the_bytes_needs_no_extra_pass() -> None:
-    for full, bf16, fp16 in run_ranks(2, operations_of_a_step):
-        assert "aten::mul_" in full, "the bucket is scaled where it is"
-        for names in (bf16, fp16[: fp16.index("c10d::allreduce_")]):
-            assert not {"aten::mul_", "aten::_foreach_mul_"} & set(names)
-
-
-def operations_of_a_step(world: World) -> list[list[str]]:
-    """Operations of a backward pass and its reduction, in fp32, bf16 and fp16."""
-    seen = list[list[str]]()
-    for compression in COMPRESSIONS:
-        model = small_model()
-        reducer = reducer_of(
-            model, world.size, BUCKET_MB, mode="bucket", compression=compression, scale=torch.tensor(8.0)
-        )
-        loss = loss_of(model, world.rank, 0)
-        seen.append([])
-        with noting(seen[-1]):
-            loss.backward()
-            reducer.finish()
-    return seen
 
 
 @pytest.mark.parametrize("mode", ["before", "bucket"])

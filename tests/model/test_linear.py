@@ -5,11 +5,10 @@ import torch
 
 from bertbench.model import products as measured
 from bertbench.model.bert import Bert
-from bertbench.model.linear import BY_TORCH, Linear, Products, linear, onednn_multiplies, onednn_takes
-from bertbench.model.options import LEAST_WIDTH, SIZE_STEP, wants_few_sizes
+from bertbench.model.linear import BY_TORCH, Products, linear, onednn_multiplies, onednn_takes
+from bertbench.model.options import LEAST_WIDTH, SIZE_STEP
 from bertbench.model.shape import BertShape
 from tests.rounding import assert_product
-from tests.watching import noting
 
 pytestmark = pytest.mark.skipif(not onednn_multiplies(torch.float32), reason="no oneDNN for this processor")
 
@@ -19,11 +18,7 @@ ALL_ONEDNN = Products("onednn", "onednn", "onednn")
 
 @pytest.mark.parametrize(
     "products",
-    [
-        ALL_ONEDNN,
-        *(BY_TORCH._replace(**{name: "onednn"}) for name in Products._fields),
-        BY_TORCH._replace(to_weight="copied"),
-    ],
+    [ALL_ONEDNN, BY_TORCH._replace(to_weight="copied")],
     ids=str,
 )
 @pytest.mark.parametrize(("rows", "features"), [(3 * SIZE_STEP, WIDE), (3 * SIZE_STEP, 7), (37, 16 * WIDE)])
@@ -67,16 +62,6 @@ def test_a_library_is_chosen_for_the_layers_of_a_shape() -> None:
     assert (layer.attention_output.products, model.masked_lm.products) == (BY_TORCH, ALL_ONEDNN)
 
 
-@pytest.mark.parametrize(("products", "by_onednn"), [(ALL_ONEDNN, 3), (BY_TORCH, 0), (Products("onednn"), 1)])
-def test_a_layer_multiplies_by_the_library_chosen_for_it(products: Products, by_onednn: int) -> None:
-    layer = Linear(WIDE, WIDE)
-    layer.products = products
-    operations: list[str] = []
-    with noting(operations):
-        layer(torch.ones(SIZE_STEP, WIDE, requires_grad=True)).sum().backward()
-    assert operations.count("mkldnn::_linear_pointwise") == by_onednn
-
-
 def test_every_product_of_every_shape_is_measured_and_the_clearly_faster_library_taken() -> None:
     shapes = measured.layer_shapes(BertShape(30522, 256, 4, 4, 1024), torch.float32)
     assert shapes == [(256, 256), (256, 1024), (768, 256), (1024, 256), (30522, 256)]
@@ -87,19 +72,3 @@ def test_every_product_of_every_shape_is_measured_and_the_clearly_faster_library
     assert seconds[:, :2, 2].isinf().all()  # only weights' gradients can be copied
     seconds = torch.tensor([[[1.0, 0.9, torch.inf], [1.0, 0.98, torch.inf], [1.0, 1.1, 0.9]]])
     assert measured.fastest(seconds) == [Products("onednn", "torch", "copied")]
-
-
-@pytest.mark.parametrize(
-    ("device", "precision", "mode", "hidden", "expected"),
-    [
-        ("cpu", "fp32", "none", LEAST_WIDTH - 1, False),
-        ("cpu", "fp32", "none", LEAST_WIDTH, True),
-        ("cpu", "bf16", "none", 32, True),
-        ("cuda", "bf16", "none", 1024, False),
-        ("cuda", "bf16", "default", 1024, True),
-    ],
-)
-def test_few_sizes_are_used_where_code_is_generated_for_each(
-    device: str, precision: str, mode: str, hidden: int, expected: bool
-) -> None:
-    assert wants_few_sizes(device, precision, mode, hidden) is expected  # type: ignore[arg-type]

@@ -53,12 +53,10 @@ def whole(trainer: Trainer) -> list[float]:
 
 
 def test_an_average_changes_what_evaluations_read_and_no_bit_of_training(tiny: Tiny) -> None:
-    layouts = ("optimizer.sharded=false", "optimizer.sharded=true", "parallel.fully_shard=true")
-    systems = [(tiny(layout, f"optimizer.ema_decay={decay}"),) for layout in layouts for decay in (0.0, 0.5)]
-    plain, averaged, *others = run_each(2, trained, *systems)[0]
+    averaging = "optimizer.ema_decay=0.5"
+    systems = [tiny(), tiny(averaging), tiny(averaging, "optimizer.sharded=true")]
+    plain, averaged, sliced = run_each(2, trained, *((system,) for system in systems))[0]
     assert (averaged[0], averaged[2]) == (plain[0], plain[2])
     assert averaged[1] != plain[1]
-    for bare, same in (others[:2], others[2:]):
-        assert (same[0], same[2]) == (bare[0], bare[2])
-        # the same average wherever the weights are; Adam's sums differ in their order
-        assert same[1] == pytest.approx(averaged[1], abs=1e-5)
+    # the same average wherever the weights are; Adam's sums differ in their order
+    assert sliced[1] == pytest.approx(averaged[1], abs=1e-5)

@@ -22,7 +22,6 @@ from bertbench.gradients.clip import gradient_norm
 from bertbench.gradients.exchange import ReduceScatter
 from bertbench.gradients.slices import LogicalSlices, SlicedWeights, norms_over_slices
 from bertbench.optim.adam import MultiTensorAdam
-from bertbench.optim.chunks import Chunks
 from lab.kernels.machine_code import Resources, usage
 from tests import ranks
 from tests.optim.drawn import adam, draw_gradients, lamb, matrices
@@ -244,20 +243,6 @@ def test_a_step_takes_at_most_20_launches_and_44_bytes_per_parameter_whatever_th
     assert 10 < len(few) <= 20
     # norm 4, update 28, apply 12, and what little the sums of chunks take
     assert 44 <= few_bytes < 44.05
-
-
-def test_a_plan_groups_what_can_be_loaded_16_bytes_at_a_time() -> None:
-    memory = torch.zeros(64)
-    lists = [[memory[0:8], memory[9:17], memory[20:22], memory[32:52]]]
-    plan = Chunks(lists, chunk=8)
-    # 8 and 20 elements at 0 and 128 bytes: 1 + 3 chunks; one begins at 36 bytes, one has 2 elements: 1 + 1 chunks
-    assert plan.launches == ((0, 4, True), (4, 2, False))
-    sizes_and_addresses, places, numbers = plan.tables
-    assert sizes_and_addresses[0].tolist() == [8, 8, 2, 20]
-    assert (places.tolist(), numbers.tolist()) == ([0, 3, 3, 3, 1, 2], [0, 0, 1, 2, 0, 0])
-    assert plan.chunk_ranges.tolist() == [[0, 4, 5, 1], [1, 5, 6, 4]]
-    assert plan.are_of(lists)
-    assert not plan.are_of([[memory[0:8], memory[9:17], memory[20:22], memory[36:56]]])
 
 
 def norms() -> list[tuple[float, float]]:

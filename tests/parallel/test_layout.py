@@ -32,29 +32,29 @@ def test_data_parallelism_takes_the_ranks_that_are_left(tiny: Tiny) -> None:
 
 
 REFUSED = {
-    "parallel.tensor=3": "doesn't divide 8 ranks",
-    "parallel.tensor=8": "doesn't divide the 4 ranks of a node",
-    "parallel.sequence=true": "parallel.tensor, which is 1; raise that",
-    "parallel.tensor=4": "doesn't divide model.attention_heads 2",
-    "parallel.tensor=2 model.vocab_size=1": "the last rank would hold none of the 1 rows of model.vocab_size",
-    "parallel.tensor=2 model.feed_forward_size=23": "doesn't divide model.feed_forward_size 23",
-    "parallel.pipeline=4 parallel.microbatches=4": "doesn't divide model.layers 2",
-    "parallel.pipeline=2": "microbatches 1 is less than parallel.pipeline 2",
-    "parallel.microbatches=2": "need parallel.pipeline above 1",
-    "parallel.schedule=interleaved": "interleaved needs at least 2",
-    "parallel.pipeline=2 parallel.microbatches=4": "more than the 3 samples",
-    "parallel.pipeline=2 data.local_batch=4 data.gradient_accumulation_steps=2": "a pipeline accumulates over",
-    "parallel.fully_shard=true parallel.tensor=2": "can't be combined with",
-    "parallel.tensor=2 clip.mode=bucket": "set it to none or after, or set parallel to one",
-    "parallel.tensor=2 data.balance=packed": "choose one of none, stratified, planned",
-    "parallel.tensor=2 precision.compute=fp16": "set it to fp32 or bf16 or auto",
-    "parallel.tensor=2 compute.compile=default": "compile layers whose products are sharded; set it to none",
-    "parallel.tensor=2 data.global_batch_size=14": "not a multiple of 4 ranks",
+    "parallel.tensor=3": "8 ranks",
+    "parallel.tensor=8": "4 ranks",
+    "parallel.sequence=true": "parallel.tensor",
+    "parallel.tensor=4": "model.attention_heads 2",
+    "parallel.tensor=2 model.vocab_size=1": "model.vocab_size",
+    "parallel.tensor=2 model.feed_forward_size=23": "model.feed_forward_size 23",
+    "parallel.pipeline=4 parallel.microbatches=4": "model.layers 2",
+    "parallel.pipeline=2": "microbatches 1",
+    "parallel.microbatches=2": "parallel.pipeline",
+    "parallel.schedule=interleaved": "interleaved",
+    "parallel.pipeline=2 parallel.microbatches=4": "3 samples",
+    "parallel.pipeline=2 data.local_batch=4 data.gradient_accumulation_steps=2": "data.gradient_accumulation_steps",
+    "parallel.fully_shard=true parallel.tensor=2": "parallel.fully_shard",
+    "parallel.tensor=2 clip.mode=bucket": "clip.mode",
+    "parallel.tensor=2 data.balance=packed": "data.balance",
+    "parallel.tensor=2 precision.compute=fp16": "precision.compute",
+    "parallel.tensor=2 compute.compile=default": "compute.compile",
+    "parallel.tensor=2 data.global_batch_size=14": "4 ranks",
 }
 
 
 @pytest.mark.parametrize(("overrides", "message"), REFUSED.items())
-def test_an_impossible_layout_is_refused_with_a_way_out(tiny: Tiny, overrides: str, message: str) -> None:
+def test_an_impossible_layout_is_refused_by_name(tiny: Tiny, overrides: str, message: str) -> None:
     sizes = ("model.feed_forward_size=22", "data.local_batch=3")
     with pytest.raises(ConfigError, match=message):
         tiny(*EIGHT, *sizes, *overrides.split())

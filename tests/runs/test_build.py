@@ -12,7 +12,7 @@ from bertbench.cli.main import main
 from bertbench.common.paths import REPOSITORY
 from bertbench.config import load_system
 from bertbench.machine.processor import processor
-from bertbench.runs import implementation
+from bertbench.runs.package import write_system_folder
 from compliance import judge_package
 from tests.conftest import Printed
 from tests.runs.packaging import content, official, words
@@ -80,7 +80,7 @@ def test_each_system_has_a_folder_with_the_files_that_repeat_its_runs(package: P
 def test_a_closed_systems_scripts_make_mlperfs_data_and_weights(tmp_path: Path) -> None:
     config = load_system("dgxa100_n1").model_dump(mode="json", by_alias=True)
     runs = [{"seed": 7, "commit": "abc"}]
-    implementation.write_folder(tmp_path / "it", "dgxa100_n1", config, config["hardware"], runs, "abc")
+    write_system_folder(tmp_path / "it", "dgxa100_n1", config, config["hardware"], runs, "abc")
     datasets = tmp_path / "it/init_datasets.sh"
     subprocess.run([Path(sys.executable).with_name("shellcheck"), datasets], check=True)
     text = datasets.read_text()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bertbench.runs.growing_runs import each_growth, progress_line
+from bertbench.runs.listing import each_growth, progress_line
 from tests.compliance.logs import RESULTS
 from tests.conftest import Printed
 from tests.runs.written import write_run

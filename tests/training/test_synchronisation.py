@@ -15,7 +15,7 @@ from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.runs.metrics import Metrics
 from tests.conftest import Tiny
-from tests.ranks import run_each, run_ranks
+from tests.ranks import run_each
 from tests.training.steps import loaded, whole_trainer
 from tests.watching import Watching
 
@@ -49,31 +49,10 @@ def reads_of(work: Callable[[], object]) -> list[str]:
     return reads
 
 
-def test_reads_are_seen() -> None:
-    number = torch.ones(())
-    assert reads_of(number.item) == ["aten::_local_scalar_dense"]
-    assert reads_of(lambda: 1 if number > 0 else 0) != []
-    assert reads_of(number.tolist) == ["tolist"]
-
-
 def test_steps_and_their_metrics_read_nothing_back(tiny: Tiny) -> None:
     common = ("launch.ranks_per_node=1", "data.gradient_accumulation_steps=2")
     choices = [("clip.mode=before", "optimizer.name=lamb"), ("clip.mode=bucket", "precision.compute=fp16")]
     run_each(1, check_steps, *((tiny(*common, *choice),) for choice in choices))
-
-
-def test_gradients_are_copied_into_their_buckets_and_neither_zeroed_nor_added_to(tiny: Tiny) -> None:
-    run_ranks(1, check_gradients, tiny("launch.ranks_per_node=1"))
-
-
-def check_gradients(world: World, system: System) -> None:
-    (step,) = loaded(world, system, 1)
-    noted: list[str] = []
-    with whole_trainer(system, world) as trainer:
-        with noting(noted, {"aten::zero_"}):
-            trainer.step(0, step.parts)
-        assert noted == []
-        assert all(parameter.grad is None for parameter in trainer.model.parameters())
 
 
 def check_steps(world: World, system: System) -> None:

@@ -1,13 +1,9 @@
 """The step on real gloo processes: results that must not depend on how the work is split."""
 
 import math
-import threading
-from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch.nn import functional
@@ -15,21 +11,13 @@ from torch.nn.utils import parameters_to_vector
 
 from bertbench.common.seeding import derive
 from bertbench.config import System
-from bertbench.data.store.columns import Integers
 from bertbench.distributed.world import World
-from bertbench.loading.batch import Batch, gather
-from bertbench.loading.bins import planned_sizes
-from bertbench.loading.filler import Bin, filled, size_of
 from bertbench.loading.inputs import open_data
-from bertbench.loading.loader import LoadedPart, Loader
+from bertbench.loading.loader import Loader
 from bertbench.loading.sampler import Sampler
 from bertbench.model.bert import Bert
 from bertbench.optim.adam import MultiTensorAdam
-from bertbench.runs.metrics import StepReport
-from bertbench.training import evaluator as evaluator_module
-from bertbench.training import whole_trainer as trainer_module
 from bertbench.training.evaluator import Evaluator
-from bertbench.training.whole_trainer import WholeTrainer
 from tests.conftest import Tiny
 from tests.ranks import run_ranks
 from tests.training.steps import SEED, batch_of, loaded, sampler_of, trained, whole_trainer
@@ -118,37 +106,6 @@ def test_accuracy_counts_every_held_out_sample_once_on_any_number_of_ranks(tiny:
     assert len({value for values in answers.values() for value in values}) == 1
 
 
-def test_with_a_gpu_a_thread_reads_the_evaluation_samples_and_the_accuracy_is_the_same(tiny: Tiny) -> None:
-    ((expected, found, readers),) = run_ranks(1, accuracies, tiny("launch.ranks_per_node=1"))
-    assert found == expected
-    assert len(readers) == 3, "13 samples in batches of 5"
-    assert all(name.startswith("evaluation") for name in readers)
-
-
-def accuracies(world: World, system: System) -> tuple[float, float, list[str]]:
-    """Accuracy of samples that are read at the evaluation and ahead of it, and the threads that read the latter."""
-    readers: list[str] = []
-
-    def noted(*arguments: Any) -> Batch:
-        readers.append(threading.current_thread().name)
-        return gather(*arguments)
-
-    samples = open_data(system)[1]
-    as_a_gpu = replace(world, device=torch.device("cuda"))
-    with whole_trainer(system, world) as trainer:
-        expected = Evaluator(samples, 5, world).accuracy(trainer.model, "fp32")
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(evaluator_module, "gather", noted)
-            patch.setattr(evaluator_module, "use_device", lambda _: None)
-            patch.setattr(Batch, "to", lambda batch, _: batch)
-            evaluator = Evaluator(samples, 5, as_a_gpu)
-            for _ in range(2):  # after every step
-                evaluator.read_ahead()
-            evaluator._world = world  # the model is on the CPU
-            found = evaluator.accuracy(trainer.model, "fp32")
-    return expected, found, readers
-
-
 def test_warm_up_leaves_weights_and_optimizer_as_they_were(tiny: Tiny) -> None:
     run_ranks(2, check_untouched, tiny())
 
@@ -163,54 +120,6 @@ def check_untouched(world: World, system: System) -> None:
         assert optimizer.steps == 0
         assert not any(moment.any() for name, moment in trainer.state().items() if name.startswith("optimizer."))
         assert all(parameter.grad is None for parameter in trainer.model.parameters())
-
-
-def test_warm_up_computes_the_lengths_that_it_gets_and_a_larger_step_still_trains(tiny: Tiny) -> None:
-    ((sizes_met, ours, plain),) = run_ranks(1, warmed_up_on, tiny("launch.ranks_per_node=1"), np.array([7, 3, 1]))
-    assert sizes_met == [Bin(tokens=11, masked=2, sequences=3)] * 2  # every seventh token is masked
-    assert ours == plain
-
-
-def warmed_up_on(world: World, system: System, lengths_S: Integers) -> tuple[list[Bin], list[float], list[float]]:
-    """The sizes of the warm-up's steps, and the losses of larger steps after it and after one of full sequences."""
-    met: list[Bin] = []
-
-    class Noting(WholeTrainer):
-        def step(self, number: int, parts: Sequence[LoadedPart]) -> StepReport:
-            met.extend(size_of(part.batch) for part in parts)
-            return super().step(number, parts)
-
-    trainers = Noting(system, world, SEED, warm_up_lengths_S=lengths_S), WholeTrainer(system, world, SEED)
-    sizes_met = list(met)
-    batches = [step.parts for step in loaded(world, system, 3)]
-    ours, plain = ([trainer.step(at, batches[at]).loss.item() for at in range(3)] for trainer in trainers)
-    return sizes_met, ours, plain
-
-
-def test_warm_up_passes_through_every_size_of_the_run_and_leaves_nothing(tiny: Tiny) -> None:
-    ((planned, met, passed, same),) = run_ranks(1, sizes, tiny("launch.ranks_per_node=1", "precision.compute=bf16"))
-    assert passed == planned
-    assert {size.tokens for size in planned} == {size.tokens for size in met}
-    assert {sum(size[1:]) for size in planned} == {sum(size[1:]) for size in met}, "of what the heads read"
-    assert same
-
-
-def sizes(world: World, system: System) -> tuple[list[Bin], list[Bin], list[Bin], bool]:
-    """Return sizes planned, of the batches loaded, and of warm-up's passes; whether runs with and without are equal."""
-    steps, passed = range(7), []
-    planned = list(planned_sizes(sampler_of(system), 0, steps))
-    batches = [step.parts for step in loaded(world, system, len(steps), fill=filled)]
-
-    class Passing(WholeTrainer):  # the sizes of warm-up leave nothing else to see
-        def _pass(self, loaded: LoadedPart) -> None:
-            passed.append(size_of(loaded.batch))
-            super()._pass(loaded)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trainer_module, "_SIZES_S", 600.0)
-        trainers = Passing(system, world, SEED, warm_up_sizes=planned), WholeTrainer(system, world, SEED)
-    ours, plain = ([trainer.step(at, batches[at]).loss.item() for at in steps] for trainer in trainers)
-    return planned, [size_of(parts[0].batch) for parts in batches], passed, ours == plain
 
 
 @pytest.mark.slow

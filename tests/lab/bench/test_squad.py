@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bertbench.finetune.squad_inputs import Inputs
-from bertbench.finetune.system import load_finetuning
+from bertbench.finetune.squad_system import load_finetuning
 from lab.bench.made_questions import write_questions
 from lab.bench.noise_scale import NoiseScale
 from lab.bench.squad import row_of_seed

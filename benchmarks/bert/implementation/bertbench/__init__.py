@@ -4,10 +4,11 @@
 
     system = bertbench.load_system("cpu_demo", {"launch.ranks_per_node": 1})
     run = bertbench.run_training(system, seed=1)
-    print(run.status, run.time_to_train_s, bertbench.judge_log(run.log).verdict)
+    print(run.status, run.time_to_train_s, bertbench.judge_logs(run.log)[0].verdict)
 
-docs/python.md is a notebook of all functions. Whatever a user can fix raises BertbenchError, with the text that the
-commands print. A name is imported as it is used: `import bertbench` doesn't load torch.
+docs/python.md is a notebook of all functions. They are those that the commands call, but whatever a user can fix raises
+BertbenchError here, with the text that the commands print. A name is imported as it is used: `import bertbench` doesn't
+load torch.
 
 docs/architecture.md has the map of the packages, which are internal: they may change between releases.
 """
@@ -15,46 +16,44 @@ docs/architecture.md has the map of the packages, which are internal: they may c
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bertbench.api.in_process import run_training
-    from bertbench.api.judging import judge_folder, judge_log
-    from bertbench.api.planning import RankPlan, StepAssignment, plan_rank, plan_step
-    from bertbench.api.runs import read_run
-    from bertbench.api.systems import load_system
     from bertbench.common.errors import BertbenchError
+    from bertbench.config.load import load_system
     from bertbench.config.system import System
-    from bertbench.runs.run_summary import MeasuredAccuracy, RunSummary
+    from bertbench.plan.dry_run import DryRun, dry_run
+    from bertbench.plan.planned_steps import StepAssignment, plan_step
+    from bertbench.runs.run_summary import MeasuredAccuracy, RunSummary, read_summary
+    from bertbench.training.in_process import run_training
+    from compliance import judge_logs
 
 __version__ = "0.2.0"
 __all__ = [
     "BertbenchError",
+    "DryRun",
     "MeasuredAccuracy",
-    "RankPlan",
     "RunSummary",
     "StepAssignment",
     "System",
     "__version__",
-    "judge_folder",
-    "judge_log",
+    "dry_run",
+    "judge_logs",
     "load_system",
-    "plan_rank",
     "plan_step",
-    "read_run",
+    "read_summary",
     "run_training",
 ]
 _HOMES = {
-    "BertbenchError": "common.errors",
-    "MeasuredAccuracy": "runs.run_summary",
-    "RankPlan": "api.planning",
-    "RunSummary": "runs.run_summary",
-    "StepAssignment": "api.planning",
-    "System": "config.system",
-    "judge_folder": "api.judging",
-    "judge_log": "api.judging",
-    "load_system": "api.systems",
-    "plan_rank": "api.planning",
-    "plan_step": "api.planning",
-    "read_run": "api.runs",
-    "run_training": "api.in_process",
+    "BertbenchError": "bertbench.common.errors",
+    "DryRun": "bertbench.plan.dry_run",
+    "MeasuredAccuracy": "bertbench.runs.run_summary",
+    "RunSummary": "bertbench.runs.run_summary",
+    "StepAssignment": "bertbench.plan.planned_steps",
+    "System": "bertbench.config.system",
+    "dry_run": "bertbench.plan.dry_run",
+    "judge_logs": "compliance",
+    "load_system": "bertbench.config.load",
+    "plan_step": "bertbench.plan.planned_steps",
+    "read_summary": "bertbench.runs.run_summary",
+    "run_training": "bertbench.training.in_process",
 }
 """The module of each public name."""
 
@@ -64,8 +63,13 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module  # noqa: PLC0415 - what has no public name costs nothing
+    from inspect import isfunction  # noqa: PLC0415 - as above
 
-    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    from bertbench.common.user_errors import user_errors  # noqa: PLC0415 - as above
+
+    value = getattr(import_module(_HOMES[name]), name)
+    if isfunction(value):
+        value = user_errors()(value)  # the judge, and libraries, raise other errors too
     globals()[name] = value
     return value
 

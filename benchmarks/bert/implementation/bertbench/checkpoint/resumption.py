@@ -253,14 +253,22 @@ def _cause(events: list["Event"]) -> str:
 
 
 def _cut_metrics(path: Path, step: int) -> None:
-    """Remove the lines of steps after `step`."""
+    """Remove the lines of steps after `step`. A damaged line before them stays: readers skip it."""
     with path.open("r+b") as file:
         kept = 0
         for line in file:
-            if not line.endswith(b"\n") or json.loads(line)["step"] > step:
+            if not line.endswith(b"\n") or _step_of(line) > step:
                 break
             kept += len(line)
         file.truncate(kept)
+
+
+def _step_of(line: bytes) -> int:
+    """Return the step of a line of metrics.jsonl; 0 for a line that a power cut has damaged."""
+    try:
+        return int(json.loads(line)["step"])
+    except (ValueError, TypeError, KeyError):
+        return 0
 
 
 def _compared(config: dict[str, Any], global_batch_size: int) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from bertbench.checkpoint.pickles import refuse_pickles
 from bertbench.common.atomic import new_file
+from bertbench.common.compressed import unpacking
 from bertbench.common.errors import CheckpointError
 from bertbench.common.json_object import read_as
 from bertbench.common.system_faults import exists, systems_error, unreadable, unwritable
@@ -103,7 +104,8 @@ def opened(path: Path, remedy: str) -> Iterator[Any]:
         reason = systems_error(error)
         if reason is None:
             refuse_pickles(path, remedy)
-            raise CheckpointError(f"{path}: is not a complete safetensors file ({error}); {remedy}") from error
+            fault = f"is not a complete safetensors file ({error}); {remedy}"
+            raise CheckpointError(f"{path}: {unpacking(path) or fault}") from error
         raise CheckpointError(unreadable(path, reason, remedy)) from reason
 
 

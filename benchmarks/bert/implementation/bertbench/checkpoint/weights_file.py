@@ -60,11 +60,6 @@ class Weights:
         return cls(path, shape, real, source, expected)
 
     @property
-    def has_span_head(self) -> bool:
-        """Return whether the weights are of a fine-tuned model."""
-        return any(name in self.tensors for name in head_tensors(self.shape))
-
-    @property
     def parameters(self) -> int:
         """Return the number of values in all tensors."""
         return sum(torch.Size(shape).numel() for shape in self.tensors.values())

@@ -1,6 +1,7 @@
 """Add arguments that several commands share, read the system that they name, and print answers and notes."""
 
 import argparse
+import json
 import os
 import sys
 from collections.abc import Collection
@@ -176,7 +177,7 @@ def _weights_setting(path: str) -> str:
     place = Path(path).absolute()
     data = data_folder("").absolute()
     name = place.relative_to(data) if place.is_relative_to(data) else place
-    return Override(f"{_CHECKPOINT}={name}", f"--weights {path}")
+    return Override(f"{_CHECKPOINT}={json.dumps(str(name))}", f"--weights {path}")
 
 
 def check_new_file(out: Path) -> None:
@@ -219,10 +220,12 @@ def system_of(arguments: argparse.Namespace, *modes: Reads) -> "System":
     """
     from bertbench.config import load_system
     from bertbench.config.given import check_given, check_overrides
+    from bertbench.launch.submission_name import shipped_for
 
     all_reads = modes or [arguments.reads]
     _check_one_checkpoint(arguments.overrides)
     try:
+        arguments.system = shipped_for(arguments.system, arguments.overrides)
         system = load_system(arguments.system, arguments.overrides)
     except ConfigError:
         # whether an unread setting fits the others doesn't matter: report first that it isn't read

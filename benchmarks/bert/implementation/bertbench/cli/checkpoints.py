@@ -33,7 +33,7 @@ def add_import_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def import_checkpoint(arguments: argparse.Namespace) -> int:
-    """Convert a TensorFlow or Hugging Face checkpoint to our weights file; first list which tensors are used."""
+    """Convert a TensorFlow or Hugging Face checkpoint to our weights file; then list which tensors are used."""
     from bertbench.checkpoint.conversion import convert_checkpoint, padded_vocabulary
     from bertbench.checkpoint.hugging_face import open_hugging_face
     from bertbench.checkpoint.safetensors_files import check_new
@@ -50,11 +50,11 @@ def import_checkpoint(arguments: argparse.Namespace) -> int:
     else:
         origin = open_hugging_face(arguments.from_hf)
     rows = padded_vocabulary(origin.shape.vocab_size, arguments.vocab_size)
-    counts = f"{len(origin.used)} tensors used, {len(origin.skipped)} skipped, {len(origin.missing)} missing"
+    convert_checkpoint(origin, arguments.out, rows)
+    counts = f"{len(origin.used)} tensors used, {len(origin.skipped)} skipped"
     lines = [
         *(f"used     {name} -> {parameter}" for name, parameter in origin.used.items()),
         *(f"skipped  {name}" for name in origin.skipped),
-        *(f"missing  {name}" for name in origin.missing),
         counts,
     ]
     content = {
@@ -62,7 +62,6 @@ def import_checkpoint(arguments: argparse.Namespace) -> int:
         "out": str(arguments.out),
         "used": origin.used,
         "skipped": origin.skipped,
-        "missing": origin.missing,
         "notes": list(origin.notes),
         "real_vocab_size": origin.shape.vocab_size,
         "vocab_size": rows,
@@ -70,7 +69,6 @@ def import_checkpoint(arguments: argparse.Namespace) -> int:
     emit(arguments.json, content, *lines)
     for note in origin.notes:
         say(f"note: {note}")
-    convert_checkpoint(origin, arguments.out, rows)
     say(f"wrote {arguments.out}: {counts}, {rows:,} vocabulary rows")
     return 0
 

@@ -110,7 +110,7 @@ def add_show_arguments(parser: argparse.ArgumentParser) -> None:
 
 def show(arguments: argparse.Namespace) -> int:
     """Print a system's resolved configuration and numbers derived from it: JSON, with or without --json."""
-    from bertbench.finetune.system import as_fine_tuned
+    from bertbench.finetune.squad_system import as_fine_tuned
 
     system = system_of(arguments)
     derived = {"world_size": system.world_size, "global_batch_size": system.global_batch_size}
@@ -187,6 +187,7 @@ def _new_system(arguments: argparse.Namespace, file: Path) -> "NewSystem":
     from bertbench.config import load_system
     from bertbench.config.load import gpu_models
     from bertbench.distributed.cores import available_cores
+    from bertbench.launch.submission_name import shipped_for
     from bertbench.machine.describe import describe
     from bertbench.machine.gpu_support import torch_architectures
     from bertbench.machine.gpus import present_gpus
@@ -208,7 +209,7 @@ def _new_system(arguments: argparse.Namespace, file: Path) -> "NewSystem":
     else:
         return demo_system(file, describe(), available_cores())
     ranks = arguments.nodes * gpus.number
-    origin = load_system(arguments.origin) if arguments.origin else published_system(ranks)
+    origin = load_system(shipped_for(arguments.origin, ())) if arguments.origin else published_system(ranks)
     return new_system(file, arguments.nodes, gpus, arguments.memory, origin)
 
 

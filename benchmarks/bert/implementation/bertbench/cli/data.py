@@ -238,6 +238,7 @@ def _verify_download(folder: Path, as_json: str) -> int:
     if check.missing:
         names = ", ".join(check.missing[:_SHOWN]) + (", ..." if len(check.missing) > _SHOWN else "")
         lines.append(f"missing: {names}; download them again")
+    lines += [f"not unpacked: {line}" for line in check.packed]
     lines += [f"wrong: {line}" for line in check.wrong]
     emit(as_json, {"path": str(folder), "ok": is_ok, **asdict(check)}, *lines)
     return 0 if is_ok else 1

@@ -30,7 +30,7 @@ _TRAINING = ("system", "train", "vocab", "out")
 
 def add_squad_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the system, the questions, the weights and the folder to write, or the predictions to score."""
-    from bertbench.finetune.system import FINETUNE_SQUAD
+    from bertbench.finetune.squad_system import FINETUNE_SQUAD
 
     parser.epilog = (
         "The system file has task squad; its section `squad` has epochs and lengths, for example "
@@ -68,7 +68,7 @@ def squad(arguments: argparse.Namespace) -> int:
     missing = [f"--{name}" for name in _TRAINING if getattr(arguments, name) is None]
     if missing:
         arguments.usage_error(f"the following arguments are required: {', '.join(missing)}")
-    from bertbench.finetune.system import as_fine_tuned
+    from bertbench.finetune.squad_system import as_fine_tuned
 
     system = as_fine_tuned(system_of(arguments))
     from bertbench.finetune.output import reserve_folder

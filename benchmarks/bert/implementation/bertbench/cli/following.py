@@ -67,15 +67,16 @@ def _report(arguments: argparse.Namespace, folders: list[Path], more: Sequence[s
 
 def _follow(arguments: argparse.Namespace, folders: list[Path]) -> None:
     """Print the tables whenever the runs have grown, each time with how far the running ones are."""
-    from bertbench.runs.growing_runs import each_growth, has_begun, progress_line
+    from bertbench.runs.listing import each_growth, progress_line
+    from bertbench.runs.run_summary import is_empty
 
     for number, logs in enumerate(each_growth(folders)):
         if number:
             print()
-        if any(map(has_begun, logs)):
-            _report(arguments, folders, [line for log in logs if (line := progress_line(log))])
-        else:
+        if all(map(is_empty, logs)):
             print(f"{shown_path(logs[0])}: the run hasn't written a line yet")
+        else:
+            _report(arguments, folders, [line for log in logs if (line := progress_line(log))])
         sys.stdout.flush()
 
 

@@ -132,6 +132,7 @@ ANSWERS: dict[str, tuple[Answer, ...]] = {
                 "ok": "whether nothing is wrong",
                 "right": "paths of the files that are as published",
                 "missing": "names of the missing files",
+                "packed": "archives and compressed files, if files are missing: how to unpack each",
                 "wrong": "list of what is wrong, a line for each file",
             },
             "of a download",
@@ -283,7 +284,7 @@ ANSWERS: dict[str, tuple[Answer, ...]] = {
             {
                 "system": "name of the system",
                 "settings": "settings that differ from other groups of runs",
-                "runs": "for each run: log, status, verdict, time_to_train_s, samples, ...",
+                "runs": "for each run: log, status, verdict, time_to_train_s, samples, mfu, use, ...",
                 "reached": "runs that reached the target and that the judge passes",
                 "reached_not_passed": "runs that reached the target, but that the judge doesn't pass; they are in no "
                 "mean",

@@ -63,7 +63,7 @@ def launch(arguments: argparse.Namespace) -> int:
         options = " ".join(arguments.sbatch_options)
         raise ConfigError(f"{options}: words after -- are options for sbatch; add --on slurm, or leave them out")
     from bertbench.launch.elsewhere import ON_SLURM
-    from bertbench.launch.options import run_reads
+    from bertbench.launch.run_options import run_reads
 
     modes = [run_reads(arguments.short)]
     if arguments.on == "slurm":

@@ -127,7 +127,9 @@ def _simulated(arguments: argparse.Namespace) -> list["SimulatedBalance"]:
     for gpus in gpu_counts:
         if gpus > per_node and gpus % per_node:
             raise ConfigError(f"--gpus {gpus} is not a multiple of --gpus-per-node {per_node}; choose a multiple of it")
-    edges = tuple(sorted(whole_numbers("--strata-edges", arguments.strata_edges)))
+    edges = tuple(whole_numbers("--strata-edges", arguments.strata_edges))
+    if list(edges) != sorted(set(edges)):
+        raise ConfigError(f"--strata-edges {arguments.strata_edges}: expected edges that increase; quotas follow them")
     cost = CAUSAL_LARGE if arguments.causal else BERT_LARGE
     scored = replace(cost, quadratic=arguments.attention * cost.quadratic)
     balances = {method: VARIANTS[method]._replace(cost=cost, strata_edges=edges) for method in methods}

@@ -28,7 +28,7 @@ from bertbench.distributed.ranks import launched_node, launched_ranks
 
 if TYPE_CHECKING:
     from bertbench.config import System
-    from bertbench.launch.options import RunOptions
+    from bertbench.launch.run_options import RunOptions
     from bertbench.runs.files import ResultFiles
     from bertbench.training.technique import Technique
 
@@ -39,7 +39,7 @@ a bad cable."""
 
 def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the system, the seed and the output."""
-    from bertbench.launch.options import TRAIN
+    from bertbench.launch.run_options import TRAIN
     from bertbench.launch.variables import SYSTEM
 
     parser.epilog = (
@@ -80,7 +80,7 @@ def train(arguments: argparse.Namespace) -> int:
 
     Called directly, it starts the ranks of this machine. Started by torchrun, it is one of them.
     """
-    from bertbench.launch.options import run_reads
+    from bertbench.launch.run_options import run_reads
 
     return train_system(system_of(arguments, run_reads(arguments.short)), arguments)
 

@@ -62,6 +62,13 @@ def system_reason(error: OSError) -> str:
     return os.strerror(error.errno) if error.errno else str(error).splitlines()[0]
 
 
+def check_whole_number(name: str, number: int, least: int) -> None:
+    """Raise ConfigError unless the argument `name` of a Python function is a whole number of at least `least`."""
+    is_whole = isinstance(number, int) and not isinstance(number, bool)
+    if not is_whole or number < least:
+        raise ConfigError(f"{name}={number!r}: expected a whole number of at least {least}")
+
+
 def refused_variable(error: BaseException) -> str | None:
     """Return a line about the environment variable that an error names or whose value it quotes; else None."""
     text = str(error)[:_FIRST_LETTERS]

@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from bertbench.common.compressed import unpacking
 from bertbench.common.errors import BertbenchError
 from bertbench.common.system_faults import unreadable
 
@@ -31,7 +32,8 @@ def read_as(path: Path, kind: Any, error: type[BertbenchError], remedy: str) -> 
     except OSError as problem:
         raise error(unreadable(path, problem, remedy)) from problem
     except ValidationError as problem:
-        raise error(f"{path}: {first_problem(problem)}; {remedy}") from problem
+        fault = f"{first_problem(problem)}; {remedy}"
+        raise error(f"{path}: {unpacking(path) or fault}") from problem
 
 
 def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Name and time the phases of a step, for `train --profile` and metrics. Imports only torch and `phases`."""
+"""Time the phases of a step, for `train --profile` and the trace. Imports only torch and `phases`."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -9,26 +9,7 @@ from typing import Any
 import torch
 from torch.profiler import record_function
 
-from bertbench.common import phases
-
-# Names of ranges in a profile; `phases` has the names in trace.json.
-ATTENTION = "attention"
-FORWARD = "forward"
-BACKWARD = "backward"
-ALL_REDUCE = "all-reduce"
-OPTIMIZER = "optimizer"
-DATA_WAIT = "data wait"
-REPLAY = "replay"
-STAGE_WAIT = "wait for other stages"
-_PHASE_OF = {
-    DATA_WAIT: phases.DATA,
-    FORWARD: phases.FORWARD,
-    BACKWARD: phases.BACKWARD,
-    OPTIMIZER: phases.OPTIMIZER,
-    ALL_REDUCE: phases.WAIT,
-    REPLAY: phases.REPLAY,
-    STAGE_WAIT: phases.STAGE_WAIT,
-}
+from bertbench.common.phases import PHASES
 
 
 class PhaseClock:
@@ -39,7 +20,7 @@ class PhaseClock:
         self._mark: Callable[[], Any] = _event if on_gpu else time.perf_counter
         self._ms_between: Callable[[Any, Any], float] = _ms_between_events if on_gpu else _ms_between
         self._phase: str | None = None
-        self._total_ms = dict.fromkeys(phases.PHASES, 0.0)
+        self._total_ms = dict.fromkeys(PHASES, 0.0)
         self._ended: list[tuple[str | None, Any]] = []
         """The phases in order, each with the mark at its end."""
 
@@ -69,9 +50,9 @@ _clock: PhaseClock | None = None
 def in_phase(name: str) -> AbstractContextManager[object]:
     """Return a context that shows a phase to profiler and clock; without both, it costs 1/20 of record_function."""
     profiled = record_function(name) if torch.autograd.profiler._is_profiler_enabled else nullcontext()
-    if name not in _PHASE_OF or _clock is None:
+    if name not in PHASES or _clock is None:
         return profiled
-    return _timed(_clock, _PHASE_OF[name], profiled)
+    return _timed(_clock, name, profiled)
 
 
 @contextmanager

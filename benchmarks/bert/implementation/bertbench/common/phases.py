@@ -11,6 +11,8 @@ OPTIMIZER = "optimizer"
 WAIT = "wait"
 STAGE_WAIT = "stage_wait"
 REPLAY = "replay"
+ATTENTION = "attention"
+"""A part of the passes, which only a profile shows."""
 OWN = (DATA, FORWARD, BACKWARD, OPTIMIZER)
 """Phases in which a rank doesn't wait for other ranks."""
 PHASES = (*OWN, WAIT, STAGE_WAIT, REPLAY)

@@ -1,6 +1,6 @@
 """Turn any exception that a user can fix into a BertbenchError, with the text that the commands print.
 
-The command line prints it; the Python functions of bertbench/api raise it.
+The command line prints it; the functions of `import bertbench` raise it.
 """
 
 from collections.abc import Iterator

@@ -6,9 +6,10 @@ Settings are given by --set, by an option such as --weights, or by an exported v
 """
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
+from pathlib import Path
 from typing import Any, Self
 
 from bertbench.balance.plan import STRATIFIED
@@ -16,6 +17,9 @@ from bertbench.common.errors import ConfigError
 from bertbench.common.reads import Choice, Reads, Unread
 from bertbench.config.system import System, setting_names
 from bertbench.model.options import LEAST_WIDTH
+
+Overrides = Mapping[str, Any] | Iterable[str]
+"""Settings by dotted name, such as {"schedule.max_steps": 100}, or texts as for --set: "schedule.max_steps=100"."""
 
 
 class Override(str):
@@ -44,6 +48,25 @@ def parsed_override(override: str) -> tuple[str, Any]:
         return name, json.loads(text)
     except ValueError:
         return name, text
+
+
+def override_texts(overrides: Overrides) -> list[str]:
+    """Return overrides as texts for --set. Raises ConfigError for a value that JSON doesn't have."""
+    if isinstance(overrides, str):
+        raise ConfigError(f"overrides: found the text {overrides!r}, expected a list of texts; write it in brackets")
+    if not isinstance(overrides, Mapping):
+        return list(overrides)
+    texts = []
+    for setting, value in overrides.items():
+        try:
+            content = json.dumps(str(value) if isinstance(value, Path) else value)
+        except TypeError as error:
+            raise ConfigError(
+                f"overrides: {setting} is a {type(value).__name__}; expected a value that JSON has: a number, a text, "
+                "true, null, a list or a dictionary"
+            ) from error
+        texts.append(f"{setting}={content}")
+    return texts
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from bertbench.common.paths import SYSTEMS
 from bertbench.common.section import Section, section_of
 from bertbench.common.system_faults import exists
 from bertbench.config.closed import CLOSED_RULES
-from bertbench.config.given import option_of, parsed_override
+from bertbench.config.given import Overrides, option_of, override_texts, parsed_override
 from bertbench.config.layout_rules import BATCH_RULES, LAYOUT_RULES
 from bertbench.config.rules import MODEL_AND_STEP_RULES, broken_rules
 from bertbench.config.system import System, scaled_to_its_batch
@@ -66,16 +66,20 @@ def gpu_card(name: str) -> str | None:
     return card if card in gpu_models() else None
 
 
-def load_system(name_or_path: str, overrides: Iterable[str] = ()) -> System:
-    """Return the validated system of that name, of a .json file, or of a run, with `a.b=value` overrides applied.
+def load_system(name: str | Path, overrides: Overrides = ()) -> System:
+    """Load a system: it is validated and frozen, and has every setting and the numbers that follow from them.
+
+    `name` is a system of the project such as "cpu_demo", the path of a .json file, or the path of a run, whose settings
+    are loaded. `overrides` are settings by dotted name, {"schedule.max_steps": 100}, or texts as for --set,
+    ["schedule.max_steps=100"].
 
     A file with `task` squad may leave out data.path and schedule.max_steps, because the questions give them; reading
     them then raises UnsettledError.
 
     Raises ConfigError, which names every problem found, where it is, and what to do.
     """
-    path = _find(name_or_path)
-    return system_from(path, _read(path), overrides)
+    path = find_system(str(name))
+    return system_from(path, _read(path), override_texts(overrides))
 
 
 def system_from(path: Path, content: JsonObject, overrides: Iterable[str] = ()) -> System:
@@ -84,7 +88,7 @@ def system_from(path: Path, content: JsonObject, overrides: Iterable[str] = ()) 
     Raises ConfigError as `load_system` does.
     """
     origins: dict[str, str] = {}
-    is_run = path.name == RUN_CONFIG
+    is_run = path.name == RUN_CONFIG and "name" in content  # a system file may have the same name, but states none
     name = content["name"] if is_run else path.stem
     merged = _merged(path, content, (), origins) | {"name": name}
     overrides = list(overrides)
@@ -129,7 +133,8 @@ def schema() -> str:
     return json.dumps(content, indent=2) + "\n"
 
 
-def _find(name_or_path: str) -> Path:
+def find_system(name_or_path: str) -> Path:
+    """Return the file of a system of that name, of a .json file, or of a run. Raises ConfigError for another name."""
     if name_or_path.endswith(".json"):
         return Path(name_or_path)
     path = SYSTEMS / f"{name_or_path}.json"

@@ -160,6 +160,18 @@ def _scaled_betas_stay_positive(settings: System) -> str | None:
     )
 
 
+def _a_scaled_schedule_has_steps(settings: System) -> str | None:
+    tuned_at, max_steps = settings.scale_from_batch, settings.schedule.max_steps
+    if tuned_at is None or not settings.data.gives_one_batch:
+        return None
+    if round(max_steps * tuned_at / settings.global_batch_size) >= 1:
+        return None
+    return (
+        f"scale_from_batch {tuned_at}: at global batch {settings.global_batch_size}, schedule.max_steps {max_steps} "
+        "would become 0; raise it, or choose a smaller global batch"
+    )
+
+
 def _apex_skips_no_steps(settings: System) -> str | None:
     if settings.optimizer.impl != "apex" or not settings.scales_loss:
         return None
@@ -313,6 +325,7 @@ MODEL_AND_STEP_RULES: tuple[Rule, ...] = (
     _only_adam_is_scaled,
     _a_scale_rule_has_a_batch_to_scale_from,
     _scaled_betas_stay_positive,
+    _a_scaled_schedule_has_steps,
     *allow_only(
         {"optimizer.impl": ("auto", "torch", "triton")},
         where=lambda settings: settings.optimizer.sharded,

@@ -1,19 +1,20 @@
 """`bertbench data verify`: compare a download of MLCommons' BERT files with the published names, sizes and MD5 sums.
 
-Only the files that a run needs are listed. The sums of 494 of the 500 text parts aren't published; the downloader
-writes them into a list beside the text. Other files in the folder are neither read nor reported, except links to
-nothing.
+Only the files that a run needs are listed. The sums of 494 of the 500 text parts aren't published; they come from the
+lists of sums in the folder, whatever their names are, such as the one that the downloader writes beside the text. Of
+other files, only links to nothing and archives that may hold missing files are reported.
 Sources: mlcommons/training, retired_benchmarks/bert, README.md (text) and dataset.md (other files).
 """
 
 import hashlib
 import os
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
+from bertbench.common.compressed import unpacking
 from bertbench.common.errors import DataError
 from bertbench.common.progress import Progress
 from bertbench.common.system_faults import unreadable
@@ -21,7 +22,11 @@ from compliance.read.record import printable
 
 TEXT_LIST = "bert-preprocessed-wikipedia-dataset.md5"
 """The downloader's list of the sums of the text."""
-_SUM_AND_NAME = re.compile(r"^([0-9a-f]{32}) [ *](.+)$", re.MULTILINE)  # a line of md5sum
+_LONGEST_LIST = 1 << 20  # bytes; the downloader's list has 30,000
+# a line of md5sum, or of BSD's md5, which macOS has; a line may end with a carriage return
+_SUM_AND_NAME = re.compile(
+    r"^(?:([0-9a-f]{32}) [ *](.+?)|MD5 \((.+)\) = ([0-9a-f]{32}))\r?$", re.MULTILINE | re.IGNORECASE
+)
 _AGAIN = "remove it and run the download again"
 
 
@@ -59,6 +64,8 @@ class DownloadCheck:
     """Paths."""
     missing: list[str] = field(default_factory=list)
     """Published names."""
+    packed: list[str] = field(default_factory=list)
+    """If files are missing, a line for each archive or compressed file: its path, and how to unpack it."""
     wrong: list[str] = field(default_factory=list)
     """A line for each file: its path, what was found, what was expected and what to do."""
 
@@ -66,28 +73,33 @@ class DownloadCheck:
 def check_download(folder: Path, progress: Progress) -> DownloadCheck:
     """Check the files in `folder` and its subfolders, as the downloader leaves them.
 
-    Of several files of one name, such as those of two checkpoints, one must be right. Raises DataError if a folder or
-    the list of sums can't be read.
+    Of several files of one name, such as those of two checkpoints, one must be right. A part whose sum isn't published
+    is right if one of the lists has its sum. Raises DataError if a folder can't be read.
     """
     paths_by_name = _paths_by_name(folder)
-    sums = _listed_sums(paths_by_name.get(TEXT_LIST, []))
     names = {published.name for published in PUBLISHED_FILES}
+    others = {name: paths for name, paths in paths_by_name.items() if name not in names}
+    sums = _listed_sums(others)
     check = DownloadCheck()
     for number, published in enumerate(PUBLISHED_FILES):
         progress.update(number, len(PUBLISHED_FILES), f"{number} of {len(PUBLISHED_FILES)} files: {published.name}")
-        expected = published._replace(md5=published.md5 or sums.get(published.name))
+        expected = {published.md5} if published.md5 else sums.get(published.name, set())
         paths = paths_by_name.get(published.name, [])
-        faults = [_fault(path, expected) for path in paths]
+        faults = [_fault(path, published.bytes, expected) for path in paths]
         if not paths:
             check.missing.append(published.name)
         elif None in faults:
             check.right.append(printable(str(paths[faults.index(None)])))
         else:
             check.wrong.append(printable(str(faults[0])))
-    for name, paths in paths_by_name.items():  # a link may stand for a whole folder of the download
-        if name not in names and not name.startswith("."):
-            faults = [_fault(path, PublishedFile(name)) for path in paths if _is_broken(path)]
-            check.wrong += [printable(str(fault)) for fault in faults]
+    for name, paths in others.items():
+        if name.startswith("."):
+            continue
+        for path in paths:
+            if _is_broken(path):  # it may stand for a whole folder of the download
+                check.wrong.append(printable(str(_fault(path, None, set()))))
+            elif check.missing and (packed := unpacking(path)):
+                check.packed.append(printable(f"{path}: {packed}"))
     return check
 
 
@@ -110,16 +122,19 @@ def _paths_by_name(folder: Path) -> dict[str, list[Path]]:
     return paths
 
 
-def _listed_sums(lists: Sequence[Path]) -> dict[str, str]:
-    """Return the MD5 sums by the files' names, from lists that md5sum can read."""
-    sums: dict[str, str] = {}
-    for path in lists:
+def _listed_sums(paths_by_name: dict[str, list[Path]]) -> dict[str, set[str]]:
+    """Return the MD5 sums by the names of their files, from all lists of sums among these files."""
+    sums: dict[str, set[str]] = {}
+    for path in chain.from_iterable(paths_by_name.values()):
         try:
+            if path.stat().st_size > _LONGEST_LIST:
+                continue
             text = path.read_text(encoding="utf-8", errors="replace")
-        except OSError as error:
-            raise DataError(unreadable(path, error, "download it again")) from error
-        for md5, name in _SUM_AND_NAME.findall(text):
-            sums[Path(name).name] = md5
+        except OSError:  # if it is a list, the parts in it are reported
+            continue
+        for sum_first, name_last, name_first, sum_last in _SUM_AND_NAME.findall(text):
+            name = name_last or name_first
+            sums.setdefault(Path(name).name, set()).add((sum_first or sum_last).lower())
     return sums
 
 
@@ -127,18 +142,21 @@ def _is_broken(path: Path) -> bool:
     return path.is_symlink() and not path.exists()
 
 
-def _fault(path: Path, expected: PublishedFile) -> str | None:
-    """Return what is wrong with a file, and what to do; None if its size and its MD5 are the expected ones."""
+def _fault(path: Path, expected_bytes: int | None, expected_sums: set[str]) -> str | None:
+    """Return what is wrong with a file, and what to do; None if it has the expected size and one of the MD5 sums."""
     try:
         size = path.stat().st_size
-        if expected.md5 is None:
-            return f"{path}: found no MD5 to compare with, expected one in {TEXT_LIST}; copy that list into the folder"
-        if expected.bytes not in (None, size):
-            return f"{path}: found {size:,} bytes, expected {expected.bytes:,}; {_AGAIN}"
+        if not expected_sums:
+            return (
+                f"{path}: found no MD5 to compare with, expected one in a list that can be read, such as {TEXT_LIST}; "
+                "copy that list into the folder"
+            )
+        if expected_bytes not in (None, size):
+            return f"{path}: found {size:,} bytes, expected {expected_bytes:,}; {_AGAIN}"
         with path.open("rb") as file:
             md5 = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
     except OSError as error:
         return unreadable(path, error, "make it readable")
-    if md5 != expected.md5:
-        return f"{path}: found MD5 {md5}, expected {expected.md5}; {_AGAIN}"
+    if md5 not in expected_sums:
+        return f"{path}: found MD5 {md5}, expected {' or '.join(sorted(expected_sums))}; {_AGAIN}"
     return None

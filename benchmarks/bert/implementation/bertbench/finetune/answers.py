@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bertbench.common.errors import RunError
 from bertbench.config.sections import Squad
 from bertbench.finetune.features import Feature, text_of
 from bertbench.finetune.squad import SquadQuestion
@@ -96,7 +97,11 @@ def _predict(context: str, windows: list[WindowSpans], options: Squad, may_absta
         texts.setdefault(text_of(context, span.start, span.stop), span)
     ranked = list(texts.items())[: options.n_best]
     null = min((window.null for window in windows), key=lambda span: span.score)
-    best_text, best = ranked[0]  # there is one: every token may begin an answer in some window
+    if not ranked:  # every token may begin an answer in some window, unless its logits aren't numbers
+        raise RunError(
+            "no logit of a question is finite: the fine-tuned weights have diverged; lower optimizer.learning_rate"
+        )
+    best_text, best = ranked[0]
     odds = null.score - best.score
     if may_abstain:
         ranked = sorted([*ranked, ("", null)], key=lambda item: -item[1].score)

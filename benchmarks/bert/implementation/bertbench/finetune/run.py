@@ -22,12 +22,11 @@ from bertbench.finetune.output import FinetuneFiles
 from bertbench.finetune.span_evaluation import evaluate_spans
 from bertbench.finetune.span_task import SpanTask
 from bertbench.finetune.squad_inputs import Inputs
-from bertbench.finetune.system import with_steps
+from bertbench.finetune.squad_system import with_steps
 from bertbench.loading.loader import LoadedPart
 from bertbench.machine.peak_rate import PeakRate, peak_rate
 from bertbench.runs.metrics import FlopRate
-from bertbench.runs.mlperf_log import MlperfLog
-from bertbench.runs.opening import open_run
+from bertbench.runs.mlperf_log import MlperfLog, open_run
 from bertbench.training.whole_trainer import WholeTrainer
 
 if TYPE_CHECKING:

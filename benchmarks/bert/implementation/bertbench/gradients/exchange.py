@@ -8,7 +8,8 @@ from typing import Any
 
 from torch import Tensor, distributed
 
-from bertbench.common.phase_clock import ALL_REDUCE, in_phase
+from bertbench.common.phase_clock import in_phase
+from bertbench.common.phases import WAIT
 from bertbench.distributed.collectives import all_gather, reduce_scatter
 from bertbench.distributed.shared_memory import SharedMemory
 
@@ -52,7 +53,7 @@ class SharedMemorySum(Exchange):
 
     def sum(self, buffer: Tensor) -> Wait:
         """Sum, and return when the sum is complete; see `Exchange`."""
-        with in_phase(ALL_REDUCE):
+        with in_phase(WAIT):
             self._shared.sum(buffer)
         return _nothing
 

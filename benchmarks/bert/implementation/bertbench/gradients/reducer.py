@@ -15,7 +15,8 @@ from weakref import ref
 import torch
 from torch import Tensor, nn
 
-from bertbench.common.phase_clock import ALL_REDUCE, in_phase
+from bertbench.common.phase_clock import in_phase
+from bertbench.common.phases import WAIT
 from bertbench.common.scalars import Scalar
 from bertbench.config.optimizer import GRADIENT_BYTES
 from bertbench.gradients.buckets import Bucket, Buckets
@@ -163,7 +164,7 @@ class GradientReducer(Reducer):
             factor = self._clip.contribution([bucket.gradients for bucket in self._buckets.all])
             for bucket in self._buckets.all:
                 self._begin(bucket, factor)
-        with in_phase(ALL_REDUCE):
+        with in_phase(WAIT):
             self._sum.finish()
         norm = self._norm() / self._scale
         factor_left, clipped = self._clip.reduced(norm)

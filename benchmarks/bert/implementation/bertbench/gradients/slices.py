@@ -18,7 +18,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, distributed, nn
 
-from bertbench.common.phase_clock import ALL_REDUCE, in_phase
+from bertbench.common.phase_clock import in_phase
+from bertbench.common.phases import WAIT
 from bertbench.distributed.sliced_tensor import SlicedTensor, rectangles
 from bertbench.gradients.buckets import Bucket, Buckets, ModelWeights
 from bertbench.gradients.exchange import Exchange, Wait
@@ -124,7 +125,7 @@ class SlicedWeights(ModelWeights):
     def _await(self, numbers: Sequence[int], *_: object) -> None:
         for number in numbers:
             if wait := self._waits.pop(number, None):
-                with in_phase(ALL_REDUCE):
+                with in_phase(WAIT):
                     wait()
 
 
@@ -167,7 +168,7 @@ def sliced_norm(slices: Sequence[Tensor]) -> Tensor:
     """Return the norm of a gradient on the device, given this rank's slices. Collective."""
     # in fp64, the square of a scaled norm stays in range
     square = nn.utils.get_total_norm(slices, foreach=True).double().square()
-    with in_phase(ALL_REDUCE):
+    with in_phase(WAIT):
         distributed.all_reduce(square)
     return square.sqrt().float()
 
@@ -185,7 +186,7 @@ def norms_over_slices(buckets: Buckets, fused: Mapping[Tensor, int]) -> Callable
 
     def whole_norms(norms: Tensor) -> Tensor:
         squares.zero_().index_copy_(1, numbers, norms.to(device).square())
-        with in_phase(ALL_REDUCE):
+        with in_phase(WAIT):
             distributed.all_reduce(squares)
         return squares.index_select(1, numbers).sqrt()
 

@@ -13,7 +13,7 @@ from bertbench.common.errors import ConfigError
 from bertbench.common.paths import LAUNCH, SCRIPTS_HOME, data_folder, runs_folder
 from bertbench.config import System
 from bertbench.launch.image import Starter, can_start, image_for, starters_of
-from bertbench.launch.options import RUN, RunOptions
+from bertbench.launch.run_options import RUN, RunOptions
 from bertbench.launch.variables import SPARE_MINUTES, Variables
 
 SLURM_SCRIPT = (LAUNCH / "run.sub").resolve()  # in a checkout, a link to the script in benchmarks/bert/

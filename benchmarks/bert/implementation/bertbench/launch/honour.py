@@ -20,7 +20,7 @@ from typing import Any
 from bertbench.common.errors import ConfigError
 from bertbench.config import System, load_system
 from bertbench.config.given import Override, parsed_override
-from bertbench.launch.options import RunOptions
+from bertbench.launch.run_options import RunOptions
 from bertbench.launch.submission_name import SubmissionName, another_system, counts_packed_rows
 from bertbench.launch.variables import (
     BATCH_SETTINGS,
@@ -73,10 +73,14 @@ class _Honouring:
         self.place = "local" if "on" not in arguments else arguments.on
         self.in_a_job = arguments.passed.job is not None
         """Whether run.sub calls this: then sbatch has set the job's time limit, and run.sub starts the image."""
-        system_names = self.among(SYSTEM)
-        self.submission = SubmissionName.of(system_names[0]) if system_names else None
-        """What the configuration's name says, if the user exported one."""
-        self.packed = counts_packed_rows(self.submission, self.exported.get("EXTRA_PARAMS"), self.problems)
+        names = [SubmissionName.of_variable(exported) for exported in self.among(SYSTEM)[:1]]
+        if arguments.system is not None:
+            names.insert(0, SubmissionName.of_argument(arguments.system))
+        self.naming = names[0] if names else None
+        """What names the system: an argument, or else a variable."""
+        self.configurations = [name for name in names if name.variable or name.shape]
+        """The names whose endings count: a system's own name isn't one of them."""
+        self.packed = counts_packed_rows(self.configurations, self.exported.get("EXTRA_PARAMS"), self.problems)
         self.asked_runs = 1
         """How many runs the command or the job makes."""
         self.overrides: dict[str, Override] = {}
@@ -90,7 +94,6 @@ class _Honouring:
 
     def honour_all(self) -> None:
         """Honour them all. Raises ConfigError with every problem."""
-        named_by_variable = self.arguments.system is None
         self._system()
         self._runs()
         self._seed()
@@ -100,10 +103,10 @@ class _Honouring:
         agreeing = self._apply()
         system = load_system(self.arguments.system, self.arguments.overrides)
         agreeing += self._in_agreement(system)
-        if self.submission is not None:
-            self.problems += self.submission.contradictions(system, self.set_by_arguments)
-            if named_by_variable:
-                self.problems += self.submission.contradicting_sizes(system, self.packed, self.set_by_arguments)
+        for name in self.configurations:
+            self.problems += name.contradictions(system, self.set_by_arguments)
+        if self.naming is not None:
+            self.problems += self.naming.contradicting_sizes(system, self.packed, self.set_by_arguments)
         self._check_effects(system)
         self._raise_problems()
         self.variables.agree(agreeing, system.name)
@@ -124,18 +127,15 @@ class _Honouring:
         if len({exported.value for exported in system_names}) > 1:
             texts = " and ".join(map(str, system_names))
             raise ConfigError(f"{texts} name different systems: unset one of them")
-        if self.submission is None:
+        if self.naming is None:
             return
-        exported = self.submission.exported
-        argument = self.arguments.system
-        if argument is None:
-            nodes, gpus = (next((size.value for size in self.among(names)), "N") for names in (NODES, GPUS))
-            self.arguments.system = self.submission.system(another_system(nodes, gpus))
-            self.variables.honour(exported, f"the system {self.arguments.system}")
-        elif argument == exported.value:
-            self.variables.honour(exported, "the system")
-        else:
-            self.variables.pass_over(exported, f"the argument {argument} names the system")
+        nodes, gpus = (next((size.value for size in self.among(names)), "N") for names in (NODES, GPUS))
+        self.arguments.system = self.naming.system(another_system(nodes, gpus))
+        for exported in system_names[:1]:
+            if exported.value == self.naming.name:
+                self.variables.honour(exported, f"the system {self.arguments.system}")
+            else:
+                self.variables.pass_over(exported, f"the argument {self.naming.typed} names the system")
 
     def _runs(self) -> None:
         exported = self.exported.get("NEXP")

@@ -28,7 +28,7 @@ from bertbench.distributed import loopback
 from bertbench.distributed.preemption import SIGNALS
 from bertbench.distributed.ranks import Node
 from bertbench.launch.agent import agent_of, cause_told, tell_cause
-from bertbench.launch.options import RUN, RunOptions
+from bertbench.launch.run_options import RUN, RunOptions
 from bertbench.machine.describe import hardware_differences
 from bertbench.machine.gpu_support import check_gpus
 from bertbench.machine.oom import oom_kills

@@ -1,21 +1,35 @@
 """Read the name of a published submission's configuration, and find the system that comes with the project for it.
 
+The name is exported, or is a command's argument.
+
 `DGXA100_8x8x48x1` means 8 nodes of 8 GPUs with 48 samples per GPU and gradient step, and 1 gradient step. Endings say
 more: `_pack` counts packed rows of 512 tokens instead of samples, `_clipafter` clips after the all-reduce, and `_open`,
 which only bertbench uses, means the open division.
 """
 
 import re
-from collections.abc import Iterator, Set
+from collections.abc import Collection, Iterable, Iterator, Set
+from itertools import takewhile
 from typing import NamedTuple, Self
 
 from bertbench.common.errors import ConfigError
 from bertbench.config import System, load_system, pre_training_names
-from bertbench.launch.variables import BATCH_SETTINGS, PACKED_OPTION, SAMPLES_OF_A_ROW, SHAPE_SETTINGS, Exported
+from bertbench.config.given import parsed_override
+from bertbench.config.load import find_system
+from bertbench.launch.variables import (
+    BATCH_SETTINGS,
+    PACKED_OPTION,
+    SAMPLES_OF_A_ROW,
+    SHAPE_SETTINGS,
+    Exported,
+    configuration_name,
+)
 
 _NAME = re.compile(
     r"(?P<family>[A-Za-z][A-Za-z0-9-]*)_(?P<nodes>\d+)x(?P<gpus>\d+)x(?P<batch>\d+)x(?P<steps>\d+)(_\w+)*"
 )
+
+_ENDINGS = ("pack", "clipafter", "open")
 
 
 class Shape(NamedTuple):
@@ -33,25 +47,40 @@ class Shape(NamedTuple):
 
 
 class SubmissionName(NamedTuple):
-    """What an exported name of a configuration says."""
+    """What the name of a configuration says, which is exported or a command's argument."""
 
-    exported: Exported
+    typed: str
+    """The name as a user typed it: NAME, or VARIABLE=NAME."""
+
+    name: str
+    variable: str | None
+    """What exports the name; None for an argument."""
+
     endings: Set[str]
-    """The words after each `_`; a system file's name has none that count."""
+    """The words after each `_`; of a name without sizes, only the last ones that we know; of a file's name, none."""
 
     shape: Shape | None
     """None for a name without sizes, such as that of a system of ours."""
 
     @classmethod
-    def of(cls, exported: Exported) -> Self:
-        """Return what a name says."""
-        name = exported.value
-        endings = set() if name.endswith(".json") else set(name.split("_")[1:])
+    def of_variable(cls, exported: Exported) -> Self:
+        """Return what an exported name says."""
+        return cls._of(str(exported), exported.value, exported.name)
+
+    @classmethod
+    def of_argument(cls, argument: str) -> Self:
+        """Return what a command's argument says."""
+        return cls._of(argument, configuration_name(argument), None)
+
+    @classmethod
+    def _of(cls, typed: str, name: str, variable: str | None) -> Self:
         parts = _NAME.fullmatch(name)
+        words = [] if name.endswith(".json") else name.split("_")[1:]
         if parts is None:
-            return cls(exported, endings, None)
+            endings = set(takewhile(_ENDINGS.__contains__, reversed(words)))
+            return cls(typed, name, variable, endings, None)
         nodes, gpus, batch, steps = (int(parts[size]) for size in ("nodes", "gpus", "batch", "steps"))
-        return cls(exported, endings, Shape(parts["family"], nodes, gpus, batch, steps))
+        return cls(typed, name, variable, set(words), Shape(parts["family"], nodes, gpus, batch, steps))
 
     def system(self, another: str) -> str:
         """Return the system of the project with these nodes and GPUs, or else the one that the name itself names.
@@ -59,16 +88,14 @@ class SubmissionName(NamedTuple):
         With sizes, it is closed unless the name ends with `_open`. Raises ConfigError if there is none; `another` says
         how to write one for a name without sizes.
         """
-        name = self.exported.value
+        if self.shape is not None:
+            return self._shipped(self.shape)
         try:
-            if self.shape is not None:
-                return self._shipped(self.shape)
-            load_system(name)
+            find_system(self.name)
         except ConfigError as error:
-            is_unknown_name = self.shape is None and not name.endswith(".json")
-            remedy = f"; {another}" if is_unknown_name else ""
-            raise ConfigError(f"{self.exported}: {error}{remedy}") from error
-        return name
+            origin = f"{self.typed}: " if self.variable else ""  # the error itself repeats an argument
+            raise ConfigError(f"{origin}{error}; {another}") from error
+        return self.name
 
     def _shipped(self, shape: Shape) -> str:
         families = {shape.family.lower(), f"dgx{shape.family.lower()}"}
@@ -82,8 +109,8 @@ class SubmissionName(NamedTuple):
                 return name
         kind = "open system" if division == "open" else "system"
         raise ConfigError(
-            f"no {kind} of {shape.nodes} nodes with {shape.gpus} {shape.family} GPUs comes with the project; "
-            f"`bertbench config list` lists those that do; {another_system(str(shape.nodes), str(shape.gpus))}"
+            f"{self.typed}: no {kind} of {shape.nodes} nodes with {shape.gpus} {shape.family} GPUs comes with the "
+            f"project; `bertbench config list` lists those that do; {another_system(str(shape.nodes), str(shape.gpus))}"
         )
 
     def contradictions(self, system: System, set_by_arguments: Set[str]) -> Iterator[str]:
@@ -91,17 +118,17 @@ class SubmissionName(NamedTuple):
 
         An argument overrides the name, so settings in `set_by_arguments` aren't compared.
         """
-        name = self.exported.name
+        by_its_own_name = f"unset {self.variable} and give SYSTEM" if self.variable else f"give {system.name}"
         if "clipafter" in self.endings and "clip.mode" not in set_by_arguments and system.clip.mode != "after":
             yield (
-                f"{self.exported} names clipping after the all-reduce, but {system.name} clips {system.clip.mode} it; "
-                f"give --set clip.mode=after, or unset {name} and give SYSTEM"
+                f"{self.typed} names clipping after the all-reduce, but {system.name} clips {system.clip.mode} it; "
+                f"give --set clip.mode=after, or {by_its_own_name}"
             )
         division = system.hardware.division
         if "open" in self.endings and "hardware.division" not in set_by_arguments and division != "open":
             yield (
-                f"{self.exported} names the open division, but {system.name} is for the {division} one; unset {name} "
-                "and give SYSTEM, or export the name without _open"
+                f"{self.typed} names the open division, but {system.name} is for the {division} one; "
+                f"{by_its_own_name}, or leave _open out of the name"
             )
 
     def contradicting_sizes(self, system: System, packed: bool, set_by_arguments: Set[str]) -> Iterator[str]:
@@ -111,34 +138,59 @@ class SubmissionName(NamedTuple):
         """
         if self.shape is None:
             return
-        otherwise = f"export {self.exported.name}={name_of(system, packed)}"
+        right_name = name_of(system, packed)
         samples = self.shape.micro_batch * self.shape.steps * (SAMPLES_OF_A_ROW if packed else 1)
         resized = not set_by_arguments.isdisjoint({*BATCH_SETTINGS, *SHAPE_SETTINGS})
         if not resized and samples != system.local_batch:
+            remedy = (
+                f"export {self.variable}={right_name}, or BATCHSIZE as the name has it"
+                if self.variable
+                else f"give {right_name}, or set data.local_batch={samples}"
+            )
             yield (
-                f"{self.exported} names {samples} samples per GPU and step, but the run has {system.local_batch}; "
-                f"{otherwise}, or BATCHSIZE as the name has it"
+                f"{self.typed} names {samples} samples per GPU and step, but the run has {system.local_batch}; {remedy}"
             )
         steps = system.data.gradient_accumulation_steps
         if "data.gradient_accumulation_steps" not in set_by_arguments and self.shape.steps != steps:
-            yield (
-                f"{self.exported} names {self.shape.steps} gradient steps, but the run has {steps}; {otherwise}, or "
-                "GRADIENT_STEPS as the name has it"
+            remedy = (
+                f"export {self.variable}={right_name}, or GRADIENT_STEPS as the name has it"
+                if self.variable
+                else f"give {right_name}, or set data.gradient_accumulation_steps={self.shape.steps}"
             )
+            yield f"{self.typed} names {self.shape.steps} gradient steps, but the run has {steps}; {remedy}"
 
 
-def counts_packed_rows(name: SubmissionName | None, extra_params: Exported | None, problems: list[str]) -> bool:
+def counts_packed_rows(names: Iterable[SubmissionName], extra_params: Exported | None, problems: list[str]) -> bool:
     """Return whether BATCHSIZE, and the batch in a name, count packed rows; report a contradiction."""
-    named_packed = name is not None and "pack" in name.endings
+    packed_names = [name.name for name in names if "pack" in name.endings]
     if extra_params is None:
-        return named_packed
+        return bool(packed_names)
     packed = PACKED_OPTION in extra_params.text.split()
-    if name is not None and named_packed and not packed:
+    if packed_names and not packed:
         problems.append(
-            f"the name {name.exported.value} ends with _pack, but EXTRA_PARAMS lacks {PACKED_OPTION}; export the name "
+            f"the name {packed_names[0]} ends with _pack, but EXTRA_PARAMS lacks {PACKED_OPTION}; export the name "
             "without _pack, or EXTRA_PARAMS with it"
         )
     return packed
+
+
+def shipped_for(argument: str, overrides: Collection[str]) -> str:
+    """Return the system that a command's argument means: for a published configuration's name, the project's.
+
+    Raises ConfigError for an unknown name, or one that contradicts the system with these overrides.
+    """
+    name = SubmissionName.of_argument(argument)
+    shipped = name.system(another_system("N", "N"))
+    if name.shape is not None:
+        system = load_system(shipped, overrides)
+        set_by_arguments = {parsed_override(override)[0] for override in overrides}
+        problems = [
+            *name.contradictions(system, set_by_arguments),
+            *name.contradicting_sizes(system, counts_packed_rows([name], None, []), set_by_arguments),
+        ]
+        if problems:
+            raise ConfigError("\n".join(problems))
+    return shipped
 
 
 def name_of(system: System, packed: bool) -> str:

@@ -82,9 +82,9 @@ def _folder(text: str) -> str:
     return str(Path(text).absolute())
 
 
-def _configuration(text: str) -> str:
+def configuration_name(text: str) -> str:
     """Return the name of a configuration: for config_NAME.sh, a published configuration file, it is NAME."""
-    if not text.endswith(".sh") and not text.startswith("config_"):
+    if text.endswith(".json") or not (text.endswith(".sh") or text.startswith("config_")):
         return text
     return Path(text).name.removeprefix("config_").removesuffix(".sh")
 
@@ -166,7 +166,7 @@ _UNIT_TESTS = "it asks for the unit tests of a published submission, not for a r
 _OPTIONS = "its options are settings here; `bertbench config show SYSTEM` prints them, --set changes one"
 _DATASET = "DATADIR names the folder of the data, data.path the dataset in it"
 
-SYSTEM = dict.fromkeys(("DGXSYSTEM", "CONFIG_NAME", "PGSYSTEM"), Row("the system", _configuration))
+SYSTEM = dict.fromkeys(("DGXSYSTEM", "CONFIG_NAME", "PGSYSTEM"), Row("the system", configuration_name))
 HYPER_PARAMETERS = {
     "BATCHSIZE": Row("data.local_batch", _whole_number(1)),
     "GRADIENT_STEPS": Row("data.gradient_accumulation_steps", _whole_number(1)),

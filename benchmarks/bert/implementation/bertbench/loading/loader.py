@@ -11,7 +11,8 @@ import numpy as np
 import torch
 
 from bertbench.balance.plan import EXCHANGING
-from bertbench.common.phase_clock import DATA_WAIT, in_phase
+from bertbench.common.phase_clock import in_phase
+from bertbench.common.phases import DATA
 from bertbench.config import System
 from bertbench.data.store.columns import Array, Integers
 from bertbench.distributed.startup import Startup
@@ -145,7 +146,7 @@ class Loader:
     def _wait_for(self, loading: _LoadingStep) -> LoadedStep:
         """Wait for a loaded step, in the training thread, and warn if it takes long."""
         began = time.monotonic()
-        with in_phase(DATA_WAIT):
+        with in_phase(DATA):
             loaded = loading.loaded.result()
         wait_s = time.monotonic() - began
         if wait_s > _LONG_WAIT_S and time.monotonic() >= self._next_warning:

@@ -185,9 +185,14 @@ def _key(system: System, world: World) -> str:
     """Return a key of everything that a choice depends on."""
     return ", ".join(
         [
-            f"{processor()} {instructions()}", f"torch {torch.__version__}", world.device.type,
+            f"{processor()} {instructions()}", f"torch {torch.__version__}", _device(world.device),
             f"{world.ranks.local_size} ranks of {torch.get_num_threads()} threads",
             f"{system.samples_per_pass} samples", str(system.model.shape()),
             f"precision {system.precision.compute}", f"products {system.compute.products}",
         ]
     )  # fmt: skip
+
+
+def _device(device: torch.device) -> str:
+    """Return the kind of a device. Machines with one processor and other GPUs may share a cache."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from bertbench.common.phase_clock import ATTENTION, in_phase
+from bertbench.common.phase_clock import in_phase
+from bertbench.common.phases import ATTENTION
 from bertbench.model.attention import Attention, attention
 from bertbench.model.linear import Linear
 from bertbench.model.loops import AddNorm, gelu

@@ -13,7 +13,8 @@ from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 from torch.distributed._functional_collectives import all_reduce
 from torch.distributed.tensor import DTensor, Shard
 
-from bertbench.common.phase_clock import ALL_REDUCE, in_phase
+from bertbench.common.phase_clock import in_phase
+from bertbench.common.phases import WAIT
 from bertbench.config.optimizer import OptimizerSettings
 from bertbench.gradients.buckets import bucket_table
 from bertbench.gradients.clip import GradientClip
@@ -94,7 +95,7 @@ class SplitReducer(Reducer):
 
     def finish(self) -> Reduced:
         """Wait for the sums of the buckets, and sum the remaining gradients; see `Reducer`."""
-        with in_phase(ALL_REDUCE):
+        with in_phase(WAIT):
             self._reduce()
             norm = self.norm()
         factor_left, clipped = self._clip.reduced(norm)

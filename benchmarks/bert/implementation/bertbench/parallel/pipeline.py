@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor, distributed
 
-from bertbench.common.phase_clock import STAGE_WAIT, in_phase
+from bertbench.common.phase_clock import in_phase
+from bertbench.common.phases import STAGE_WAIT
 from bertbench.common.stage_spans import StageRecorder
 from bertbench.config import System
 from bertbench.loading.batch import Batch

@@ -9,7 +9,8 @@ from typing import Any
 from torch.distributed import P2POp
 from torch.distributed.pipelining import PipelineStage
 
-from bertbench.common.phase_clock import BACKWARD, FORWARD, in_phase
+from bertbench.common.phase_clock import in_phase
+from bertbench.common.phases import BACKWARD, FORWARD
 from bertbench.common.stage_spans import Kind, StageRecorder
 
 

@@ -12,6 +12,7 @@ from bertbench.checkpoint.start import check_weights
 from bertbench.common.errors import BertbenchError, ConfigError
 from bertbench.common.paths import weights_file
 from bertbench.config import System
+from bertbench.config.given import check_given
 from bertbench.config.layout import vocabulary_rows
 from bertbench.config.optimizer import GRADIENT_BYTES
 from bertbench.data.store.dataset import Dataset
@@ -23,7 +24,8 @@ from bertbench.model.bert import Bert
 from bertbench.plan.estimate import Estimate, estimate_run, trains_bert_large
 from bertbench.plan.layout_cost import sent_bytes
 from bertbench.plan.memory import capacity_gb, memory_gb, sent_copy_bytes, stage_parameters, state_bytes
-from bertbench.plan.step_load import FirstSteps, first_steps, load_of
+from bertbench.plan.planned_steps import PLAN, FirstSteps, first_steps
+from bertbench.plan.step_load import load_of
 
 _GB = 1e9
 
@@ -91,11 +93,14 @@ class DryRun(NamedTuple):
         return capacity if is_known else None
 
 
-def dry_run(system: System, rank: int) -> DryRun:
-    """Do a dry run of one rank.
+def dry_run(system: System, rank: int = 0) -> DryRun:
+    """Do a dry run of one rank, on any machine: memory, bytes, load and problems, as `bertbench plan` prints them.
+
+    If data is missing, the plan lists that as a problem and uses Wikipedia's lengths.
 
     Raises ConfigError if there is no such rank, or if no step can be planned.
     """
+    check_given(system, PLAN)
     if not 0 <= rank < system.world_size:
         raise ConfigError(f"--rank {rank}: {system.name} has ranks 0 to {system.world_size - 1}; choose one of them")
     problems, training = _missing(system)

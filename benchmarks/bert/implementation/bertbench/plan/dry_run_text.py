@@ -7,7 +7,7 @@ from typing import Any
 from bertbench.config import System
 from bertbench.config.optimizer import GRADIENT_BYTES, ClipMode
 from bertbench.plan.dry_run import DryRun
-from bertbench.plan.step_load import PLANNED_STEPS
+from bertbench.plan.planned_steps import PLANNED_STEPS
 
 _MIB = 2**20
 _GB = 1e9

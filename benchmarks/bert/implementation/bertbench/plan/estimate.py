@@ -15,16 +15,13 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any, NamedTuple
 
-import numpy as np
 from mlperf_logging import rcp_checker
 
-from bertbench.balance.cost import MASKED_SHARE
-from bertbench.balance.random_samples import length_shares
 from bertbench.common.errors import ConfigError
 from bertbench.common.published_results import PublishedResult, published_results
 from bertbench.config import System
 from bertbench.machine.gpu_peaks import gpu_kind
-from bertbench.model.shape import BertShape, FlopTerms
+from bertbench.model.shape import BertShape
 
 MEDIAN_ERROR = 0.06
 """Half of the published results differ by less from estimates that leave out all results of their submitter."""
@@ -197,16 +194,6 @@ def _nearest(accelerator: str, number: int, batch: int, published: Sequence[Publ
 def _model(accelerator: str) -> str:
     """Return the kind of a GPU whose data sheet we know, or else the accelerator's name."""
     return gpu_kind(accelerator) or accelerator
-
-
-@cache
-def flops_per_sample() -> float:
-    """Return BERT-Large's training FLOPs of an average Wikipedia sample, unpadded."""
-    terms = FlopTerms.of(BertShape())
-    shares = length_shares()
-    lengths = np.arange(1, len(shares) + 1, dtype=np.float64)
-    per_token = terms.token + MASKED_SHARE * terms.masked
-    return float(shares @ (per_token * lengths + terms.pair * lengths**2))
 
 
 def estimate_json(estimate: Estimate) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from bertbench.machine.gpus import PresentGpu
 from bertbench.model.format_needs import BF16_CAPABILITY
 from bertbench.plan.estimate import trains_bert_large
 from bertbench.plan.memory import capacity_gb, memory_gb, needed_gb
-from bertbench.plan.step_load import first_steps
+from bertbench.plan.planned_steps import first_steps
 
 DEMO = "cpu_demo"
 _PUBLISHED = "dgx"  # the names of systems with published hyper-parameters begin with it

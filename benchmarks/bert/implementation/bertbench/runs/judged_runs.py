@@ -114,6 +114,7 @@ class JudgedRun:
             "tflops_per_device": run.flops.tflops_per_device,
             "mfu": run.flops.mfu,
             "flops": run.flops,
+            "use": run.use,
             "bubble": run.bubble,
             "bubble_of_equal_stages": run.bubble_of_equal_stages,
             "straggler": run.straggler,

@@ -1,11 +1,12 @@
-"""Write metrics.jsonl: for each step loss, learning rate, gradient norm, share clipped, times, FLOP/s and balance.
+"""Write metrics.jsonl: for each step loss, rate, gradient norm, share clipped, times, FLOP/s, balance and rank 0's use.
 
 Every rank's time by phase goes to the run's trace at each call of `flush`: at evaluations and snapshots.
 
 The numbers of a step stay on the device until `flush`, where one all-reduce combines the ranks' parts. On a GPU this
 happens only at evaluations, so nothing waits for the device in between. On a CPU it happens in every step, or every few
-steps if a study's technique reduces traffic on a slow link. If ranks train independently, the gradient norm is that of
-rank 0. If loss scaling skipped a step, its gradient norm is null.
+steps if a study's technique reduces traffic on a slow link. Steps that are written together share what rank 0 uses
+(machine/resource_use.py). If ranks train independently, the gradient norm is that of rank 0. If loss scaling skipped a
+step, its gradient norm is null.
 """
 
 import json
@@ -17,6 +18,7 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch import Tensor
 
+from bertbench.common.atomic import LineFile
 from bertbench.common.errors import RunError
 from bertbench.common.phase_clock import PhaseClock, clocked
 from bertbench.common.phases import PHASES
@@ -27,8 +29,8 @@ from bertbench.distributed.rendezvous import ranks_text
 from bertbench.distributed.world import World
 from bertbench.loading.loader import LoadedStep
 from bertbench.machine.peak_rate import PeakRate
+from bertbench.machine.resource_use import ResourceUse
 from bertbench.model.shape import BatchCounts, FlopTerms
-from bertbench.runs.linefile import LineFile
 from bertbench.runs.trace import Trace
 
 FlopFields = dict[str, float | None]
@@ -127,6 +129,7 @@ class Metrics:
         self._timed_steps: int | None = None
         self._last_step = 0
         self._device = world.device
+        self._use = ResourceUse(world.device)
 
     def record(self, step: int, samples: int, report: StepReport, step_ms: float, loaded: LoadedStep) -> None:
         """Record one step; raises RunError as `flush` does."""
@@ -175,6 +178,7 @@ class Metrics:
         rates = _read([report.rate for report in reports])
         norms = _read([report.norm for report in reports])
         scales = _read([report.loss_scale for report in reports])
+        use = self._use.read() if self._world.leads else {}
         lines = []
         fault = None
         for taken, (loss, clipped, broken, wait_ms), rate, norm, scale in zip(
@@ -194,6 +198,7 @@ class Metrics:
                 "load_wait_ms": round(wait_ms / self._world.size, 3),
                 "load_efficiency": round(taken.loaded.load_efficiency, 4),
                 **self.last_flops,
+                **use,
                 **({} if scale is None else {"loss_scale": scale}),
             }
             lines.append(json.dumps(line) + "\n")

@@ -17,12 +17,15 @@ from typing import Any
 from mlperf_logging.mllog import constants
 from mlperf_logging.mllog.mllog import MLLogger
 
+from bertbench.common.atomic import LineFile
 from bertbench.common.errors import RunError
 from bertbench.common.paths import PACKAGE, REPOSITORY
+from bertbench.config import System
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
 from bertbench.machine.energy import RunEnergy
-from bertbench.runs.linefile import LineFile
+from bertbench.runs.files import ResultFiles
+from bertbench.runs.metrics import Metrics
 from bertbench.runs.trace import Trace
 from bertbench.runs.trace_format import ENERGY_KEY, EVALUATION, STARTUP_KEY
 
@@ -271,3 +274,27 @@ class Clock:
             run.aborted(f"this machine's clock was set by {set_by_s:+,.3f} s during the run, {advice}")
         elif self.resumed and self.log.contains(CLOCK_SET):
             run.aborted(f"this machine's clock was set before the run was resumed ({CLOCK_SET} in the log), {advice}")
+
+
+@contextmanager
+def open_run(
+    system: System,
+    world: World,
+    files: ResultFiles | None,
+    startup: Startup,
+    resumed: bool = False,
+    not_a_result: str | None = None,
+    report_steps: int = 1,
+) -> Iterator[tuple[MlperfLog, Metrics, Clock]]:
+    """Open a run's log and metrics, and close them on any exit. On ranks other than 0, `files` is None.
+
+    On a CPU, metrics are written every `report_steps` steps.
+
+    Raises RunError if a file can't be written.
+    """
+    with (
+        MlperfLog(files.log if files else None) as log,
+        Trace(files.trace if files else None) as trace,
+        Metrics(files.metrics if files else None, world, trace, report_steps) as metrics,
+    ):
+        yield log, metrics, Clock(log, world, system.init_limit_minutes, startup, resumed, not_a_result, trace)

@@ -7,7 +7,7 @@ the judge.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -17,6 +17,7 @@ from statistics import mean
 from types import MappingProxyType
 from typing import Any
 
+from bertbench.common.errors import DataError
 from bertbench.common.published_results import MLPERF_TARGET
 from bertbench.config.layout import bubble_share
 from bertbench.runs.flop_rates import RunFlops, flops_of
@@ -26,6 +27,7 @@ from bertbench.runs.log_spans import energy, evaluation_s, startup, startup_s
 from bertbench.runs.sample_counts import sample_counts
 from bertbench.runs.straggler import Straggler, find_straggler, mean_times
 from bertbench.runs.trace_reader import RunTrace, read_trace
+from compliance.read.find import find_logs
 from compliance.read.log import read_events
 from compliance.read.run import RunFacts, as_integer, number
 
@@ -35,6 +37,13 @@ NO_LOG = "no log"
 """The status of a file that isn't a log."""
 INTERRUPTED = "interrupted"
 RUNNING = "running"
+_USES: dict[str, Callable[[list[float]], float]] = {
+    "cores_busy": mean,
+    "device_busy": mean,
+    "memory_gb": mean,
+    "peak_memory_gb": max,
+}
+"""The uses in a line of metrics.jsonl, and how those of all steps become one."""
 _SHORT_RUNS = ("smoke", "profile")
 _QUIET_S = 300.0  # a run on GPUs writes only at evaluations, which are minutes apart
 _QUIET_GAPS = 3
@@ -130,6 +139,19 @@ class RunSummary:
         return mean(efficiencies) if efficiencies else None
 
     @property
+    def use(self) -> dict[str, float]:
+        """Return what rank 0 used (machine/resource_use.py): means over steps, and the largest `peak_memory_gb`.
+
+        Empty for logs of other programs; without `device_busy` on a CPU.
+        """
+        use = {}
+        for name, combine in _USES.items():
+            values = [value for _, value in self.curve(name)]
+            if values:
+                use[name] = combine(values)
+        return use
+
+    @property
     def metrics(self) -> Mapping[str, tuple[Any, ...]]:
         """Return metrics.jsonl by column, each with a value for every step, None where a step has none.
 
@@ -149,9 +171,18 @@ class RunSummary:
         return points
 
 
-def read_summary(log: Path) -> RunSummary:
-    """Read a run. Raises CannotJudge if its log isn't one."""
-    return summary_of(log, RunFacts(read_events(log)))
+def read_summary(run: str | Path) -> RunSummary:
+    """Read a run, given its log, the folder of the log, or the log's name without .txt.
+
+    Logs of other programs can be read, too, but have no metrics or settings.
+
+    Raises CannotJudge if there is nothing at the path or if it isn't a log, and DataError if the path contains several
+    logs.
+    """
+    logs = find_logs(Path(run))
+    if len(logs) > 1:
+        raise DataError(f"{run}: found {len(logs)} logs, expected one; name one of them, such as {logs[0]}")
+    return summary_of(logs[0], RunFacts(read_events(logs[0])))
 
 
 def summary_of(log: Path, facts: RunFacts | None) -> RunSummary:

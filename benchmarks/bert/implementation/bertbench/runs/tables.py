@@ -134,6 +134,7 @@ def remarks(group: Group) -> Iterator[str]:
     if timed:
         yield _speed(timed)
     yield from _flop_rates(results)
+    yield from _use(results)
     for run in results:
         if run.bubble is not None and run.bubble_of_equal_stages is not None:
             yield (
@@ -170,6 +171,20 @@ def _flop_rates(runs: Sequence[RunSummary]) -> Iterator[str]:
     for run in rated:
         text = run.flops.text()
         yield text if len(rated) == 1 else f"{cell(run.log.stem)}: {text}"
+
+
+def _use(runs: Sequence[RunSummary]) -> Iterator[str]:
+    """Yield what the runs' rank 0 used, as the mean of the runs, and their largest memory, if they recorded it."""
+    uses = [run.use for run in runs if {"cores_busy", "peak_memory_gb"} <= set(run.use)]
+    if not uses:
+        return
+    parts = [f"{mean(use['cores_busy'] for use in uses):.2f} cores busy"]
+    if all("device_busy" in use for use in uses):
+        parts.append(f"device {mean(use['device_busy'] for use in uses):.0%} busy")
+    if all("memory_gb" in use for use in uses):
+        parts.append(f"{mean(use['memory_gb'] for use in uses):.2f} GB of memory")
+    parts.append(f"at most {max(use['peak_memory_gb'] for use in uses):.2f} GB")
+    yield f"use of rank 0: {', '.join(parts)}"
 
 
 def _sample_sources(group: Group) -> Iterator[str]:

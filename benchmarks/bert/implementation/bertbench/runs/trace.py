@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from bertbench.common.atomic import LineFile
 from bertbench.common.errors import RunError
 from bertbench.config.layout import Layout
 from bertbench.distributed.startup import Startup
-from bertbench.runs.linefile import LineFile
 from bertbench.runs.trace_format import (
     COMPILE,
     IDLE,

@@ -35,8 +35,12 @@ class TrackedStep(NamedTuple):
 
 
 def tracked_name(run: RunSummary) -> str:
-    """Return a name that distinguishes the run: system, folder and number, such as cpu_demo/bert/result_0."""
-    return f"{run.system}/{run.log.parent.name}/{run.log.stem}"
+    """Return a name that distinguishes the run: system, folder and number, such as cpu_demo/bert/result_0.
+
+    A tracker may take it for a path. A foreign log may name any system, so the name has no path of its own.
+    """
+    system = run.system.replace("/", "_").replace("\\", "_").lstrip(".")
+    return f"{system or 'unnamed'}/{run.log.parent.name}/{run.log.stem}"
 
 
 def tracked_parameters(run: RunSummary) -> dict[str, Any]:

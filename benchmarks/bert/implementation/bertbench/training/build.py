@@ -23,10 +23,10 @@ from bertbench.machine.choose_arithmetic import Arithmetic, choose_arithmetic
 from bertbench.machine.peak_rate import PeakRate, peak_rate
 from bertbench.runs.files import ResultFiles
 from bertbench.runs.mlperf_log import MlperfLog
-from bertbench.runs.profiling import Profiler
 from bertbench.runs.submission import log_submission, log_weights
 from bertbench.training.evaluator import Evaluator, LayoutEvaluator
 from bertbench.training.self_check import check_fast_paths
+from bertbench.training.short_run import Profiler
 from bertbench.training.technique import EVERY_STEP, Technique
 from bertbench.training.trainer import Trainer
 from bertbench.training.verdicts import check_unless_known

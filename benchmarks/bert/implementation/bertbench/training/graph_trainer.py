@@ -20,7 +20,8 @@ import torch
 from torch import Tensor
 
 from bertbench.common.errors import ConfigError
-from bertbench.common.phase_clock import REPLAY, in_phase
+from bertbench.common.phase_clock import in_phase
+from bertbench.common.phases import REPLAY
 from bertbench.config import System
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World

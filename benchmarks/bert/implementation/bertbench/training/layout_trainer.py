@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bertbench.common.phase_clock import BACKWARD, FORWARD, in_phase
+from bertbench.common.phase_clock import in_phase
+from bertbench.common.phases import BACKWARD, FORWARD
 from bertbench.common.stage_spans import StageSpan
 from bertbench.config import System
 from bertbench.data.store.columns import Integers
@@ -24,9 +25,9 @@ from bertbench.model.encoder import recompute
 from bertbench.parallel.microbatches import filled_to_multiple
 from bertbench.parallel.pipeline import Pipeline, unweighted
 from bertbench.parallel.process_groups import ProcessGroups
+from bertbench.parallel.split_vocabulary import split_vocabulary
 from bertbench.parallel.stage import Stage, fully_shard_stage, gather_stages, logical_name, modules_of_stages
 from bertbench.parallel.tensor_parallel import split_layers
-from bertbench.parallel.vocabulary import split_vocabulary
 from bertbench.training.gradient_path import build_split_path
 from bertbench.training.task import PRE_TRAINING, Task
 from bertbench.training.trainer import Trainer, full_lengths

@@ -11,7 +11,7 @@ from bertbench.checkpoint.resumption import Resumption, ended, find_resumption
 from bertbench.common.errors import TARGET_MISSED, BertbenchError, ConfigError, StoppedError, system_reason
 from bertbench.common.paths import runs_folder
 from bertbench.config import System
-from bertbench.launch.options import RunOptions
+from bertbench.launch.run_options import RunOptions
 from bertbench.loading.inputs import open_split
 from bertbench.runs.files import ResultFiles, reserve_number
 from bertbench.training.build import make_sampler

@@ -14,20 +14,19 @@ from bertbench.distributed.rendezvous import leave_log, log_left
 from bertbench.distributed.startup import Startup, process_started
 from bertbench.distributed.world import World
 from bertbench.launch.local import begin_attempt
-from bertbench.launch.options import RunOptions, Short
 from bertbench.launch.rank import agreed_seed, as_rank
+from bertbench.launch.run_options import RunOptions, Short
 from bertbench.launch.variables import differing
 from bertbench.machine.describe import hardware_differences
 from bertbench.machine.gpu_support import check_gpus
 from bertbench.runs.files import ResultFiles
 from bertbench.runs.mlperf_log import Run
-from bertbench.runs.profiling import Profiler
 from bertbench.runs.run_progress import RunProgress
 from bertbench.runs.run_summary import read_summary
 from bertbench.runs.straggler import straggler_of
 from bertbench.training.build import TrainOptions
 from bertbench.training.opened import OpenedRun, open_run_files
-from bertbench.training.short_run import shortened
+from bertbench.training.short_run import Profiler, shortened
 from bertbench.training.technique import EVERY_STEP, Technique
 from bertbench.training.train import train
 from compliance.read.source import CannotJudge

@@ -14,12 +14,11 @@ from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
 from bertbench.runs.files import ResultFiles
 from bertbench.runs.metrics import FlopRate
-from bertbench.runs.mlperf_log import Run
-from bertbench.runs.opening import open_run
-from bertbench.runs.profiling import Profiler
+from bertbench.runs.mlperf_log import Run, open_run
 from bertbench.runs.run_progress import RunProgress
 from bertbench.runs.submission import log_samples_by_stratum
 from bertbench.training.build import NEW_RUN, TrainOptions, build_run
+from bertbench.training.short_run import Profiler
 from bertbench.training.trainer import Trainer
 
 

@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bertbench.common.phase_clock import OPTIMIZER, in_phase
+from bertbench.common.phase_clock import in_phase
+from bertbench.common.phases import OPTIMIZER
 from bertbench.common.seeding import derive
 from bertbench.config import System
 from bertbench.data.store.columns import Integers
@@ -24,8 +25,8 @@ from bertbench.model.bert import Bert
 from bertbench.model.logical_tensors import local
 from bertbench.optim.interface import Optimizer
 from bertbench.runs.metrics import StepReport
-from bertbench.runs.step_description import StepDescription
 from bertbench.training.gradient_path import GradientPath
+from bertbench.training.step_description import StepDescription
 
 if TYPE_CHECKING:
     from bertbench.common.stage_spans import StageSpan

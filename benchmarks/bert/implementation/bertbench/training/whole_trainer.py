@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bertbench.common.phase_clock import BACKWARD, FORWARD, in_phase
+from bertbench.common.phase_clock import in_phase
+from bertbench.common.phases import BACKWARD, FORWARD
 from bertbench.common.seeding import derive
 from bertbench.config import System
 from bertbench.data.store.columns import Integers

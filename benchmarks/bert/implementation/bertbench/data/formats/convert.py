@@ -23,7 +23,7 @@ from bertbench.data.store.columns import SAMPLE_FIELDS, Columns
 from bertbench.data.store.dataset import MappedShard
 from bertbench.data.store.manifest import Manifest, ShardFile, SplitName, Tokenizer
 from bertbench.data.store.parts import InputFile, made_of, recorded, sources_of
-from bertbench.data.store.shards import finish_split
+from bertbench.data.store.shards import check_place, finish_split
 from bertbench.data.text.prepare import best_guess
 from bertbench.data.text.vocabulary import Vocabulary, tokenizer_of
 
@@ -109,6 +109,7 @@ def convert_samples(out: Path, conversion: Conversion, progress: Progress) -> tu
             f"vocabulary of {conversion.vocab_size:,} entries: expected 1 to {_MOST_ENTRIES:,}, as ids are stored in "
             "16 bits; give another --vocab-size"
         )
+    check_place(out)
     sources = sources_of(conversion.files, progress)
     request: dict[str, Any] = {
         "recipe": {"converted": True, "vocab_size": conversion.vocab_size, "shard_samples": conversion.shard_samples},

@@ -14,6 +14,7 @@ from io import BufferedReader
 from itertools import islice
 from pathlib import Path
 
+from bertbench.common.compressed import unpacking
 from bertbench.common.errors import DataError
 from bertbench.common.protobuf import masked_crc32c
 from bertbench.common.system_faults import unreadable
@@ -73,7 +74,11 @@ def read_records(path: Path) -> Iterator[bytes]:
 def _open(path: Path) -> BufferedReader | gzip.GzipFile:
     with path.open("rb") as file:
         compressed = file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
-    return gzip.open(path) if compressed else path.open("rb")
+    if compressed:
+        return gzip.open(path)
+    if packed := unpacking(path):  # a plain record that began so would be too long, too
+        raise DataError(f"{path}: {packed}")
+    return path.open("rb")
 
 
 def _read(stream: BufferedReader | gzip.GzipFile, size: int, place: FilePlace) -> bytes:

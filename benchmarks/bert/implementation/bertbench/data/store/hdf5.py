@@ -10,6 +10,7 @@ from pathlib import Path
 
 import h5py
 
+from bertbench.common.compressed import unpacking
 from bertbench.common.errors import DataError
 from bertbench.common.system_faults import systems_error, unreadable
 
@@ -32,5 +33,6 @@ def open_hdf5(path: Path, remedy: str) -> Iterator[h5py.File]:
     except (OSError, RuntimeError, KeyError) as error:  # h5py raises all of them on damaged files
         reason = systems_error(error)
         if reason is None:
-            raise DataError(f"{path}: cannot be read as HDF5 ({error}); {remedy}") from error
+            fault = f"cannot be read as HDF5 ({error}); {remedy}"
+            raise DataError(f"{path}: {unpacking(path) or fault}") from error
         raise DataError(unreadable(path, reason, remedy)) from reason

@@ -106,8 +106,6 @@ class Manifest:
 
 def existing(out: Path, request: dict[str, Any]) -> Manifest:
     """Return the manifest of an existing dataset; raises DataError if it was made from another request."""
-    if not exists(out / MANIFEST_NAME, DataError):
-        raise DataError(f"{out}: is there already and isn't a dataset; give another --out, or remove {out} first")
     manifest = Manifest.read(out)
     if changed := differences(manifest.request, request):
         raise DataError(

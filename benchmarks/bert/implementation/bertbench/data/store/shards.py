@@ -7,6 +7,7 @@ The same samples give the same bytes. No more than one shard is in memory.
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from bertbench.common.system_faults import exists, unreadable, unwritable
 from bertbench.data.store.columns import INDEX_NAME, SHARD_FIELDS, Columns, offsets, pack
 from bertbench.data.store.dataset import MappedShard
 from bertbench.data.store.hdf5 import create_hdf5
-from bertbench.data.store.manifest import ShardFile, Split, file_sha256
+from bertbench.data.store.manifest import MANIFEST_NAME, ShardFile, Split, file_sha256
 
 
 def write_split(folder: Path, blocks: Iterable[Columns], shard_samples: int) -> Split:
@@ -96,6 +97,20 @@ def unfinished(out: Path) -> Iterator[Path]:
             yield folder
     except OSError as error:
         raise DataError(f"{not_made(out, error)}; nothing was kept") from error
+
+
+def check_place(out: Path) -> None:
+    """Raise DataError unless `out` is a dataset, or one can be made there: reading the input may take hours."""
+    if exists(out, DataError):
+        if not exists(out / MANIFEST_NAME, DataError):
+            raise DataError(f"{out}: is there already and isn't a dataset; give another --out, or remove {out} first")
+        return
+    folder = next(parent for parent in out.absolute().parents if exists(parent, DataError))
+    try:
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise DataError(unwritable(out, error, "name another --out")) from error
 
 
 def not_made(out: Path, error: OSError) -> str:

@@ -22,7 +22,7 @@ from bertbench.common.system_faults import exists
 from bertbench.data.store.columns import SAMPLE_FIELDS, Columns, Integers
 from bertbench.data.store.dataset import Dataset, shard_blocks
 from bertbench.data.store.manifest import MANIFEST_NAME, VOCAB_NAME, Manifest, existing, file_sha256
-from bertbench.data.store.shards import unfinished, write_shards
+from bertbench.data.store.shards import check_place, unfinished, write_shards
 
 BUFFER_BLOCKS = 64  # 200 MB of Wikipedia samples
 SHARD_BYTES = 300_000_000  # held twice while a shard is sorted
@@ -42,6 +42,7 @@ def shuffle(source: Path, out: Path, seed: int, shards: int, progress: Progress)
     Raises DataError if `out` holds something else, the input is damaged, shards would not fit into memory, or the
     disk is full.
     """
+    check_place(out)
     dataset = Dataset.open(source, "train")
     manifest = Manifest.read(source)
     if not 1 <= shards <= len(dataset):

@@ -17,6 +17,7 @@ from itertools import groupby
 from pathlib import Path
 from pydoc_data import topics
 
+from bertbench.common.compressed import unpacking
 from bertbench.common.errors import DataError
 from bertbench.common.system_faults import unreadable
 
@@ -146,6 +147,8 @@ def wiki_articles(path: Path) -> Iterator[Article]:
 
 
 def _lines(path: Path) -> Iterator[str]:
+    if packed := unpacking(path):  # an archive of texts may be valid UTF-8
+        raise DataError(f"{path}: {packed}")
     try:
         with path.open(encoding="utf-8", newline="\n") as lines:
             yield from lines

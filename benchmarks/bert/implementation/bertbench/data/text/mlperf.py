@@ -19,7 +19,7 @@ from bertbench.data.store.columns import Columns
 from bertbench.data.store.dataset import MappedShard
 from bertbench.data.store.manifest import TOKENIZER_VERSION, Manifest, ShardFile
 from bertbench.data.store.parts import InputFile, made_of, recorded, sources_of
-from bertbench.data.store.shards import finish_split, write_split
+from bertbench.data.store.shards import check_place, finish_split, write_split
 from bertbench.data.text.corpus import text_articles
 from bertbench.data.text.prepare import best_guess, tokenize, warn_of_one_article
 from bertbench.data.text.sentence_pairs import SampleOptions, create_samples
@@ -56,6 +56,7 @@ def prepare_mlperf(
     Raises DataError if a file can't be read, or as `made_of` does.
     """
     vocabulary = Vocabulary.read(vocab)
+    check_place(out)
     texts = sources_of(files, progress)
     request: dict[str, Any] = {
         "recipe": {"name": "mlperf", **asdict(recipe)},

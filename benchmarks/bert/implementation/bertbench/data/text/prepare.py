@@ -20,7 +20,7 @@ from bertbench.common.system_faults import exists
 from bertbench.data.store.columns import Array, Columns
 from bertbench.data.store.manifest import TOKENIZER_VERSION, Guess, Manifest, existing
 from bertbench.data.store.parts import InputFile, recorded, sources_of
-from bertbench.data.store.shards import unfinished, write_split
+from bertbench.data.store.shards import check_place, unfinished, write_split
 from bertbench.data.text import corpus
 from bertbench.data.text.sentence_pairs import Document, SampleOptions, create_samples
 from bertbench.data.text.vocabulary import Vocabulary, tokenizer_of
@@ -52,6 +52,7 @@ def prepare(
 
     Raises DataError if `out` holds another dataset, or the text is too small to hold documents out.
     """
+    check_place(out)
     kinds = [kind for kind, paths in texts.items() for _ in paths]
     files = sources_of([path for paths in texts.values() for path in paths], progress)
     request: dict[str, Any] = {

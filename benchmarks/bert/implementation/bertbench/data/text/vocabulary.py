@@ -15,6 +15,7 @@ from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer, WhitespaceSplit
 from tokenizers.trainers import WordPieceTrainer
 
+from bertbench.common.compressed import unpacking
 from bertbench.common.errors import DataError
 from bertbench.common.system_faults import unreadable
 from bertbench.data.store import manifest
@@ -48,9 +49,8 @@ class Vocabulary:
         except OSError as error:
             raise DataError(unreadable(path, error, "give a vocab.txt with one entry per line")) from error
         except UnicodeDecodeError as error:
-            raise DataError(
-                f"{path}: cannot be read as a vocabulary ({error}); give a vocab.txt with one entry per line"
-            ) from error
+            fault = f"cannot be read as a vocabulary ({error}); give a vocab.txt with one entry per line"
+            raise DataError(f"{path}: {unpacking(path) or fault}") from error
         lines = text.removeprefix(_BYTE_ORDER_MARK).removesuffix("\n").split("\n")
         tokens = tuple(line.strip() for line in lines)  # str.splitlines would also split at U+2028 and others
         if text.startswith(_BYTE_ORDER_MARK) and tokens[0] not in SPECIAL_TOKENS:

@@ -17,13 +17,10 @@ from pathlib import Path
 import torch
 from torch import distributed
 
-from bertbench.api.planning import check_whole_number
-from bertbench.api.runs import read_run
 from bertbench.checkpoint.start import check_start
-from bertbench.common.errors import ConfigError, RunError
+from bertbench.common.errors import ConfigError, RunError, check_whole_number
 from bertbench.common.paths import shown_path
 from bertbench.common.reads import Unread
-from bertbench.common.user_errors import user_errors
 from bertbench.config import System
 from bertbench.config.given import check_given, unread_line
 from bertbench.distributed.gloo import INTERFACES
@@ -33,13 +30,13 @@ from bertbench.distributed.startup import Startup
 from bertbench.distributed.watchdog import Limits
 from bertbench.distributed.world import World, join
 from bertbench.launch.local import begin_attempt, close_log
-from bertbench.launch.options import TRAIN, RunOptions
 from bertbench.launch.rank import SEED_BITS
+from bertbench.launch.run_options import TRAIN, RunOptions
 from bertbench.loading.inputs import open_data, recipe_differences
 from bertbench.machine.describe import hardware_differences
 from bertbench.runs.files import ResultFiles
 from bertbench.runs.run_progress import RunProgress
-from bertbench.runs.run_summary import RunSummary
+from bertbench.runs.run_summary import RunSummary, read_summary
 from bertbench.training.build import TrainOptions
 from bertbench.training.opened import open_run_files
 from bertbench.training.train import train
@@ -61,7 +58,6 @@ RUN_TRAINING = replace(
 )
 
 
-@user_errors()
 def run_training(
     system: System, *, seed: int | None = None, log: str | Path | None = None, progress: bool = False
 ) -> RunSummary:
@@ -69,7 +65,7 @@ def run_training(
 
     `seed` repeats the run that logged this seed, on the same CPU to the bit; None draws a seed. `log` is the new file
     to write; None means the next runs/SYSTEM/bert/result_<n>.txt. With `progress`, lines about the run go to standard
-    error. The clock, the log and the files are the same as those of `bertbench train`, so `judge_log` and `bertbench
+    error. The clock, the log and the files are the same as those of `bertbench train`, so `judge_logs` and `bertbench
     report` can read them.
 
     Raises BertbenchError for a system with several ranks (set launch.ranks_per_node to 1, or start `bertbench launch`),
@@ -95,7 +91,7 @@ def run_training(
             train(system, world, run_seed, files, lines, TrainOptions(startup=Startup()))
     finally:
         close_log(files, None)  # removes the files if the clock didn't start
-    return read_run(files.log)
+    return read_summary(files.log)
 
 
 def _check_process(system: System) -> None:
@@ -161,7 +157,8 @@ def _alone(system: System) -> Iterator[World]:
             distributed.destroy_process_group()
         torch.set_num_threads(threads)
         for number, handler in handlers.items():
-            signal.signal(number, handler)
+            if handler is not None:  # it was set by Python code, not by C
+                signal.signal(number, handler)
         if interfaces is None:
             os.environ.pop(INTERFACES, None)
         else:

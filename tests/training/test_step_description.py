@@ -1,6 +1,6 @@
 from dataclasses import replace
 
-from bertbench.runs.step_description import StepDescription
+from bertbench.training.step_description import StepDescription
 
 
 def test_a_run_says_in_words_how_it_computes_and_what_it_sends() -> None:

@@ -1,0 +1,63 @@
+"""Read how much of its processors, of its device and of their memory a rank uses."""
+
+import resource
+import sys
+import time
+from pathlib import Path
+
+import pynvml
+import torch
+
+from bertbench.machine.gpus import ask_driver, visible_gpus
+
+_GB = 1e9
+_PAGES = Path("/proc/self/statm")  # Linux only
+_MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024  # getrusage(2) counts in bytes or in KiB
+
+Use = dict[str, float]
+"""Use by the name of its field in metrics.jsonl; what can't be read is left out."""
+
+
+class ResourceUse:
+    """The use of one rank, on a CPU or on a CUDA device.
+
+    `cores_busy` is the processor time of the rank's process, in all its threads, over the time since the last reading.
+    `device_busy` is the share of the last second or less in which a kernel ran, as the driver counts it. It is the
+    GPU's, whoever else computes there. `memory_gb` and `peak_memory_gb` are 10^9 bytes: on CUDA those that torch has
+    reserved, on a CPU those of the process, both now and at most so far.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._gpu = _handle(device) if device.type == "cuda" else None
+        self._read_at = time.perf_counter()
+        self._processor_s = time.process_time()
+
+    def read(self) -> Use:
+        """Return the use now; cheap enough for every step on a CPU (about 10 us)."""
+        now = time.perf_counter()
+        processor_s = time.process_time()
+        use = {"cores_busy": (processor_s - self._processor_s) / (now - self._read_at)}
+        self._read_at = now
+        self._processor_s = processor_s
+        busy = None if self._gpu is None else ask_driver(pynvml.nvmlDeviceGetUtilizationRates, self._gpu)
+        if busy is not None:
+            use["device_busy"] = busy.gpu / 100
+        return {name: round(value, 3) for name, value in (use | self._memory()).items()}
+
+    def _memory(self) -> Use:
+        if self._device.type == "cuda":
+            now = torch.cuda.memory_reserved(self._device)
+            return {"memory_gb": now / _GB, "peak_memory_gb": torch.cuda.max_memory_reserved(self._device) / _GB}
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _MAXRSS_BYTES
+        if not _PAGES.exists():
+            return {"peak_memory_gb": peak / _GB}
+        resident_pages = int(_PAGES.read_text().split()[1])
+        return {"memory_gb": resident_pages * resource.getpagesize() / _GB, "peak_memory_gb": peak / _GB}
+
+
+def _handle(device: torch.device) -> object | None:
+    """Return the driver's handle of a CUDA device; None if the driver's library doesn't list it."""
+    gpus = visible_gpus()
+    index = device.index or 0
+    return gpus[index] if index < len(gpus) else None
