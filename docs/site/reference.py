@@ -68,15 +68,7 @@ This page is built from the commands' own help. In a terminal, `bertbench help C
   reads that run's configuration.
 - `--set NAME=VALUE` overrides one [setting](configuration.md), and may be repeated.
 
-| exit code | meaning |
-| --- | --- |
-| 0 | done; a run reached its target; all logs pass |
-| 1 | a run failed; a check or a verdict failed |
-| 2 | a mistake in the command, the system file or the input; a run can't start here; a log can't be judged |
-| 3 | a run ended without reaching its target |
-| 74 | standard output is full |
-| 75 | a run stopped on a signal, with a snapshot to resume from |
-| 128 + n | another command was stopped by signal n |
+[Exit codes](troubleshooting.md#exit-codes) are the same for all commands.
 
 ## JSON
 

@@ -1,4 +1,4 @@
-"""The commands of the README, the tutorial and the cluster page: all are parsed, and those that need no GPU are run.
+"""The commands that a user types: all are parsed, and those that need no GPU are run.
 
 Commands that train, or read what the reader has downloaded, are parsed only. test_tutorial.py runs the tutorial's
 training, test_submitters.py the lines of the cluster page that source a file, and tests/slurm queues them.
@@ -17,7 +17,10 @@ from bertbench.cli import main as command_line
 from bertbench.cli.commands import called_by
 from tests.docs.listing import REPOSITORY, Command, commands
 
-PAGES = [REPOSITORY / "README.md", REPOSITORY / "docs" / "tutorial.md", REPOSITORY / "docs" / "cluster.md"]
+PAGES = [
+    REPOSITORY / "README.md",
+    *(REPOSITORY / "docs" / f"{name}.md" for name in ("tutorial", "running", "cluster", "judging")),
+]
 RECORDED = REPOSITORY / "results" / "cpu_demo"
 RUN_HERE = ("config", "plan", "launch", "report", "judge")
 """Commands that need neither a GPU nor a dataset; `launch` only prints what it would start."""
@@ -43,6 +46,7 @@ def bertbench_commands() -> list[Command]:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working directory of a reader who has done the runs of the pages."""
     (tmp_path / "results").symlink_to(RECORDED.parent)
+    (tmp_path / "docs").symlink_to(REPOSITORY / "docs")
     for name in ("cpu_demo", "mine"):
         shutil.copytree(RECORDED, tmp_path / "runs" / name)
     monkeypatch.chdir(tmp_path)
@@ -76,14 +80,18 @@ def test_the_commands_of_a_page_work_one_after_the_other(page: Path, folder: Pat
             program = judge.main
         elif not words or words[0] not in RUN_HERE or command.words[0] != "bertbench":
             continue
+        if any(word.partition("/")[0] == "DIR" for word in words):  # a package, which takes ten runs of one commit
+            continue
         if words[0] == "launch" and "--dry-run" not in words:
             words.append("--dry-run")
         with contextlib.redirect_stdout(io.StringIO()) as output, contextlib.redirect_stderr(output):
             code = program(words)
         printed = output.getvalue()
-        assert code == 0, f"{command.text}: {printed}"
+        fails_as_shown = "--strict" in words or any(re.search(r"^FAIL|error|\d fail", line) for line in command.output)
+        assert code == int(fails_as_shown), f"{command.text}: {printed}"
         if page.stem != "tutorial":  # which shows one recorded run (docs/site/first_run.py)
-            assert set(command.output) <= set(printed.splitlines()), command.text
+            lines = printed.replace(str(REPOSITORY), "/home/me/bertbench").splitlines()
+            assert set(command.output) <= set(lines), command.text
 
 
 def test_the_targets_of_make_exist() -> None:

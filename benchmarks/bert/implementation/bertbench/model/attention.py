@@ -55,7 +55,7 @@ def flash_attention(qkv_T3HK: Tensor, sequences: Sequences, dropout: float) -> T
     The public `torch.nn.attention.varlen.varlen_attn` lacks dropout, which BERT needs; the operator that it calls
     supports dropout. cuDNN's kernel would be faster on Hopper, but up to torch 2.13 its backward pass mistakes the
     width of a head for the length of the longest sequence and writes outside its memory. Since 2.14, `varlen_attn`
-    itself uses cuDNN on Hopper and Blackwell, but never with dropout. docs/performance.md says what we know about that.
+    itself uses cuDNN on Hopper and Blackwell, but never with dropout. docs/log.md says what we know about that.
     """
     context_THK: Tensor = _FlashAttention.apply(qkv_T3HK, sequences, dropout)
     return context_THK
