@@ -156,7 +156,6 @@ ANSWERS: dict[str, tuple[Answer, ...]] = {
                 "out": "the weights file that was written",
                 "used": "for each tensor that was used: the parameter that it became",
                 "skipped": "list of tensors that the model doesn't have",
-                "missing": "list of parameters that the checkpoint lacks",
                 "notes": "list of what you should know",
                 "real_vocab_size": "entries of the vocabulary",
                 "vocab_size": "rows of the embedding matrix",
