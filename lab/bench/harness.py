@@ -83,9 +83,9 @@ def command(
         with Progress() as progress:
             measurement = measure(arguments, progress)
         if measurement is None:
-            emit(arguments.json, [])
+            emit(arguments, [])
             return 0
-        emit(arguments.json, measurement.content, "\n".join(measurement.lines))
+        emit(arguments, measurement.content, "\n".join(measurement.lines))
         if arguments.record is not None:
             write_file(arguments.record, record_text(_record(measurement)), "--record")
         return measurement.code

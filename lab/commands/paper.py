@@ -37,5 +37,5 @@ def run(arguments: argparse.Namespace) -> int:
         "origin": provenance(),
     }
     lines = table_lines(asked, {"part": "{0.name}", "question": "{0.asks}", "command": "bertbench {0.command}"})
-    emit(arguments.json, content, SOURCES, *lines, f"answers: {folder}/PART.json, or all of them with --json")
+    emit(arguments, content, SOURCES, *lines, f"answers: {folder}/PART.json, or all of them with --json")
     return 0

@@ -97,7 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
             if values
         ]
     if arguments.json:
-        print(record_text(json.loads(answer_json(arguments.json, shown))), end="")
+        print(record_text(json.loads(answer_json(arguments.command, shown))), end="")
     else:
         print("\n".join(lines))
     return 0

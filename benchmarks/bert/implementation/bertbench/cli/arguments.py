@@ -96,8 +96,7 @@ def _systems(**_: object) -> list[str]:
 
 def passed_on(arguments: argparse.Namespace, *names: str, **changed: object) -> list[str]:
     """Return --set and the named options, if given, as words for another process; `changed` has other values."""
-    as_json = bool(vars(arguments).get("json"))  # the option takes no value; this one is the command's name
-    values = {**vars(arguments), "set": arguments.overrides, "json": as_json, **changed}
+    values = {**vars(arguments), "set": arguments.overrides, **changed}
     words = []
     for name in ("set", *names):
         option, value = f"--{name.replace('_', '-')}", values[name]
@@ -188,10 +187,10 @@ def check_new_file(out: Path) -> None:
         raise ConfigError(f"{out} exists already; remove it, or name another file with --out")
 
 
-def emit(as_json: str, content: object, *lines: str) -> None:
-    """Print `content` as JSON if `as_json` has the command's name, or else the lines if there are any."""
-    if as_json:
-        print(answer_json(as_json, content))
+def emit(arguments: argparse.Namespace, content: object, *lines: str) -> None:
+    """Print `content` as JSON that names the command if the user asked for it, or else the lines if there are any."""
+    if arguments.json:
+        print(answer_json(arguments.command, content))
     elif text := "\n".join(lines):
         print(text)
 

@@ -66,7 +66,7 @@ def import_checkpoint(arguments: argparse.Namespace) -> int:
         "real_vocab_size": origin.shape.vocab_size,
         "vocab_size": rows,
     }
-    emit(arguments.json, content, *lines)
+    emit(arguments, content, *lines)
     for note in origin.notes:
         say(f"note: {note}")
     say(f"wrote {arguments.out}: {counts}, {rows:,} vocabulary rows")
@@ -98,7 +98,7 @@ def show(arguments: argparse.Namespace) -> int:
         f"{len(weights.tensors)} tensors, {weights.parameters:,} parameters, from {weights.source}",
         f"vocabulary of {weights.real_vocab_size:,}, padded to {weights.shape.vocab_size:,} rows",
     ]
-    emit(arguments.json, content, *lines)
+    emit(arguments, content, *lines)
     return 0
 
 
@@ -118,6 +118,6 @@ def export(arguments: argparse.Namespace) -> int:
 
     weights = open_weights(arguments.weights)
     exported(weights, arguments.to_hf)
-    emit(arguments.json, {"out": str(arguments.to_hf), "vocab_size": weights.real_vocab_size})
+    emit(arguments, {"out": str(arguments.to_hf), "vocab_size": weights.real_vocab_size})
     say(f"wrote {arguments.to_hf}: vocabulary of {weights.real_vocab_size:,}, from {weights.source}")
     return 0

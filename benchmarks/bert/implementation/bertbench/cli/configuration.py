@@ -99,7 +99,7 @@ def list_systems(arguments: argparse.Namespace) -> int:
         lines.append(
             f"{system.name:<20} {system.world_size:>5} {ranks}  {system.hardware.division:<6}  {system.description}"
         )
-    emit(arguments.json, rows, *lines)
+    emit(arguments, rows, *lines)
     return 0
 
 
@@ -177,7 +177,7 @@ def init(arguments: argparse.Namespace) -> int:
         "system": made.content,
         "notes": made.notes,
     }
-    emit(arguments.json, content)
+    emit(arguments, content)
     say(*next_commands(made, file))
     return 0
 
@@ -223,7 +223,7 @@ def env(arguments: argparse.Namespace) -> int:
     from bertbench.machine.describe import describe
 
     description = describe()
-    emit(arguments.json, description, *(f"{name:<36} {value}" for name, value in description.items() if value))
+    emit(arguments, description, *(f"{name:<36} {value}" for name, value in description.items() if value))
     blank = [name for name, value in description.items() if not value]
     say(f"left blank, for you to fill in: {', '.join(blank)}")
     quota = quota_cores()
@@ -253,7 +253,7 @@ def estimate(arguments: argparse.Namespace) -> int:
     from bertbench.plan.estimate import estimate_json, estimate_lines, estimate_run
 
     estimated = estimate_run(system)
-    emit(arguments.json, estimate_json(estimated), *estimate_lines(estimated))
+    emit(arguments, estimate_json(estimated), *estimate_lines(estimated))
     return 0
 
 
@@ -262,5 +262,5 @@ def _print_layouts(system: "System", arguments: argparse.Namespace) -> int:
     from bertbench.plan.layouts import layout_listing
 
     layouts, lines = layout_listing(system)
-    emit(arguments.json, {"system": arguments.system, **layouts}, *lines)
+    emit(arguments, {"system": arguments.system, **layouts}, *lines)
     return 0

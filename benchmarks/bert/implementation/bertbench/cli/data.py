@@ -191,7 +191,7 @@ def _report_dataset(arguments: argparse.Namespace, progress: "Progress", made: M
     folder, manifest, existed = made
     samples = ", ".join(f"{split.samples:,} {name} samples" for name, split in manifest.splits().items())
     progress.message(f"{'reusing' if existed else 'wrote'} {shown_path(folder)}: {samples}")
-    emit(arguments.json, {"path": str(folder), "reused": existed, **asdict(manifest)})
+    emit(arguments, {"path": str(folder), "reused": existed, **asdict(manifest)})
 
 
 def add_verify_arguments(parser: argparse.ArgumentParser) -> None:
@@ -207,14 +207,14 @@ def verify(arguments: argparse.Namespace) -> int:
     from bertbench.data.store.verify import verify as verified
 
     if _is_download(arguments.folder):
-        return _verify_download(arguments.folder, arguments.json)
+        return _verify_download(arguments)
     with Progress() as progress:
         problems, counts = verified(arguments.folder, progress)
     splits = {name: asdict(split) for name, split in counts.items()}
     content = {"path": str(arguments.folder), "ok": not problems, "problems": problems, "splits": splits}
     samples = ", ".join(f"{split.samples:,} {name} samples" for name, split in counts.items())
     whole = f"{arguments.folder}: {samples}, all valid and as the manifest says"
-    emit(arguments.json, content, "" if problems else whole)
+    emit(arguments, content, "" if problems else whole)
     say(*problems)
     return 1 if problems else 0
 
@@ -226,9 +226,10 @@ def _is_download(folder: Path) -> bool:
     return not exists(folder / MANIFEST_NAME, DataError) and not (folder / "train").is_dir()
 
 
-def _verify_download(folder: Path, as_json: str) -> int:
+def _verify_download(arguments: argparse.Namespace) -> int:
     from bertbench.data.download import check_download
 
+    folder = arguments.folder
     if not folder.is_dir():
         raise DataError(f"{folder}: found no folder, expected a dataset's folder or the folder of a download")
     with Progress() as progress:
@@ -240,7 +241,7 @@ def _verify_download(folder: Path, as_json: str) -> int:
         lines.append(f"missing: {names}; download them again")
     lines += [f"not unpacked: {line}" for line in check.packed]
     lines += [f"wrong: {line}" for line in check.wrong]
-    emit(as_json, {"path": str(folder), "ok": is_ok, **asdict(check)}, *lines)
+    emit(arguments, {"path": str(folder), "ok": is_ok, **asdict(check)}, *lines)
     return 0 if is_ok else 1
 
 
@@ -274,5 +275,5 @@ def show(arguments: argparse.Namespace) -> int:
     from bertbench.data.store.summary import drawn, summarize
 
     summary = summarize(arguments.folder)
-    emit(arguments.json, summary, drawn(summary))
+    emit(arguments, summary, drawn(summary))
     return 0

@@ -79,7 +79,7 @@ def evaluate(arguments: argparse.Namespace) -> int:
     ]
     if score.samples == EVALUATION_SAMPLES:
         lines.append(EXPECTATION)
-    emit(arguments.json, content, *lines)
+    emit(arguments, content, *lines)
     return 0
 
 
@@ -116,5 +116,5 @@ def fill_mask(arguments: argparse.Namespace) -> int:
         filled = filled.replace(MASK, predictions[0]["token"], 1)
         lines.append(filled)
         lines += [f"  {prediction['probability']:6.1%}  {prediction['token']}" for prediction in predictions]
-    emit(arguments.json, content, *lines, f"weights {shown_path(weights.path)}, from {weights.source}")
+    emit(arguments, content, *lines, f"weights {shown_path(weights.path)}, from {weights.source}")
     return 0

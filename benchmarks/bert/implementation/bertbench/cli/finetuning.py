@@ -85,7 +85,7 @@ def squad(arguments: argparse.Namespace) -> int:
     code = run_once(system, ["finetune", "squad", *words], files)
     if code == 0:
         content = json.loads(files.scores.read_text(encoding="utf-8"))
-        emit(arguments.json, content, *_score_lines(content["scores"]), f"wrote {arguments.out}")
+        emit(arguments, content, *_score_lines(content["scores"]), f"wrote {arguments.out}")
     return code
 
 
@@ -127,7 +127,7 @@ def _score(arguments: argparse.Namespace) -> int:
     if missing := {question.id for question in questions} - predictions.keys():
         say(f"warning: {arguments.score}: no prediction for {len(missing):,} questions, which count as wrong")
     scores = scores_by_group(questions, predictions)
-    emit(arguments.json, scores, *_score_lines(scores))
+    emit(arguments, scores, *_score_lines(scores))
     return 0
 
 

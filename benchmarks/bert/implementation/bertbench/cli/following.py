@@ -62,7 +62,7 @@ def _report(arguments: argparse.Namespace, folders: list[Path], more: Sequence[s
 
         write_file(arguments.html, report_page(groups, arguments.html.parent))
     text = "\n\n".join(report_text(group, arguments.details) for group in groups)
-    emit(arguments.json, [group.fields() for group in groups], text, *more)
+    emit(arguments, [group.fields() for group in groups], text, *more)
 
 
 def _follow(arguments: argparse.Namespace, folders: list[Path]) -> None:
@@ -95,7 +95,7 @@ def _list_runs(arguments: argparse.Namespace, folders: list[Path]) -> int:
     rows = [*map(listed, runs)]
     if arguments.sort not in (None, "log"):  # run_logs sorts by log, with 9 before 10
         rows = arranged(rows, arguments.sort)
-    emit(arguments.json, rows, list_text(rows))
+    emit(arguments, rows, list_text(rows))
     return 0
 
 
@@ -111,7 +111,7 @@ def compare(arguments: argparse.Namespace) -> int:
     from bertbench.runs.comparison import compared, comparison_text
 
     comparison = compared(arguments.a, arguments.b, arguments.ruleset)
-    emit(arguments.json, comparison, comparison_text(comparison))
+    emit(arguments, comparison, comparison_text(comparison))
     return 0
 
 
@@ -150,7 +150,7 @@ def track(arguments: argparse.Namespace) -> int:
         steps = _copy(run, arguments.to, out)
         content.append({"log": str(run.log), "name": name, "steps": steps})
         lines.append(f"{shown_path(run.log)}: {steps:,} steps to {arguments.to} as {name}")
-    emit(arguments.json, content, *lines, f"in {shown_path(out)}")
+    emit(arguments, content, *lines, f"in {shown_path(out)}")
     return 0
 
 

@@ -100,7 +100,7 @@ def _launch_here(arguments: argparse.Namespace, system: "System") -> int:
         codes.append(code)
         if code not in (0, TARGET_MISSED):
             break
-    emit(arguments.json, outcomes)
+    emit(arguments, outcomes)
     return max(codes)
 
 
@@ -132,7 +132,7 @@ def _resume_from_anywhere(resume: str) -> str:
 
 def _print_start(arguments: argparse.Namespace, start: "JobStart") -> None:
     content = {"commands": start.lines, "variables": start.variables}
-    emit(arguments.json, content, start.text())
+    emit(arguments, content, start.text())
 
 
 def _close(arguments: argparse.Namespace) -> int:

@@ -221,9 +221,7 @@ def _parser(words: list[str]) -> argparse.ArgumentParser:
         else:  # the help lists commands of one word itself, by group
             leaf = names.add_parser(name, description=command.help)
         if command == called and not command.reads_words:
-            leaf.add_argument(
-                "--json", action="store_const", const=command.name, default="", help="print JSON on standard output"
-            )  # fmt: skip
+            leaf.add_argument("--json", action="store_true", help="print JSON on standard output")
             command.add_arguments(leaf)
             _append_json_help(leaf, command.name)
             leaf.set_defaults(command=command.name)

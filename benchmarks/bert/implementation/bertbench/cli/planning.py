@@ -45,7 +45,7 @@ def plan(arguments: argparse.Namespace) -> int:
     from bertbench.plan.dry_run_text import dry_run_json, dry_run_lines
 
     planned = dry_run(system, arguments.rank)
-    emit(arguments.json, dry_run_json(planned), *dry_run_lines(planned))
+    emit(arguments, dry_run_json(planned), *dry_run_lines(planned))
     return 1 if arguments.strict and planned.problems else 0
 
 
@@ -101,7 +101,7 @@ def add_balance_arguments(parser: argparse.ArgumentParser) -> None:
 def balance(arguments: argparse.Namespace) -> int:
     """Simulate how evenly each load-balancing method loads a machine's GPUs, and print a table."""
     outcomes = _simulated(arguments)
-    emit(arguments.json, outcomes, *_balance_table(outcomes), _scoring(arguments.attention, arguments.noise))
+    emit(arguments, outcomes, *_balance_table(outcomes), _scoring(arguments.attention, arguments.noise))
     return 0
 
 

@@ -106,7 +106,7 @@ def train_system(
     options = replace(options, rank_words=list(rank_words))
     files, code = run_here(system, arguments, options, technique=technique)
     if files is not None:
-        emit(arguments.json, outcome(files))
+        emit(arguments, outcome(files))
     return code
 
 
@@ -236,7 +236,7 @@ def preflight(arguments: argparse.Namespace) -> int:
     with as_rank(system, ranks) as world:
         allocation = check_allocation(system, world, least_gbit)
         if world.leads:
-            emit(arguments.json, allocation.as_json(), *allocation.lines())
+            emit(arguments, allocation.as_json(), *allocation.lines())
             sys.stdout.flush()
     return 1 if allocation.problems else 0
 

@@ -47,5 +47,5 @@ def package(arguments: argparse.Namespace) -> int:
         arguments.ruleset,
         arguments.allow_dirty,
     )
-    emit(arguments.json, judgement.as_json(), package_text(judgement))
+    emit(arguments, judgement.as_json(), package_text(judgement))
     return 0
