@@ -16,7 +16,7 @@ from bertbench.runs.package import write_system_folder
 from compliance import judge_package
 from tests.conftest import Printed
 from tests.runs.packaging import content, official, words
-from tests.training.test_run import finished
+from tests.whole_runs import finished
 
 RESULTS = REPOSITORY / "tests" / "recorded" / "results"
 TRACKED = REPOSITORY / "results"
