@@ -35,12 +35,9 @@ def tarred(content: bytes, mode: str = "w") -> bytes:
     return stream.getvalue()
 
 
-@pytest.mark.parametrize("name", ["plain", "with 'quote.gz", "plain.txt"])
 @pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, lzma.compress])
-def test_the_command_unpacks_the_file_whatever_its_name_is(
-    tmp_path: Path, name: str, compress: Callable[[bytes], bytes]
-) -> None:
-    path = tmp_path / name
+def test_the_command_unpacks_the_file_whatever_its_name_is(tmp_path: Path, compress: Callable[[bytes], bytes]) -> None:
+    path = tmp_path / "with 'quote.gz"
     path.write_bytes(compress(CONTENT))
     fault = unpacking(path)
     assert fault is not None
@@ -90,13 +87,13 @@ READERS = {
 }
 
 
-@pytest.mark.parametrize("program", COMPRESSED)
-@pytest.mark.parametrize("of", READERS)
+@pytest.mark.parametrize(
+    ("of", "program"),
+    [*((of, "bzip2") for of in READERS), *(("text", program) for program in COMPRESSED if program != "bzip2")],
+)
 def test_every_reader_of_a_user_s_file_names_the_compression(
     tmp_path: Path, printed: Printed, of: str, program: str
 ) -> None:
-    if (of, program) == ("TFRecord", "gzip"):
-        pytest.skip("TFRecords may be compressed by gzip")
     path, vocab = tmp_path / "file", tmp_path / "vocab.txt"
     path.write_bytes(COMPRESSED[program](CONTENT))
     vocab.write_text("\n".join(SPECIAL_TOKENS))

@@ -46,9 +46,9 @@ def test_broken_wikipedia_blocks_are_refused(tmp_path: Path, content: str) -> No
 
 
 def test_the_documentation_of_python_is_prose() -> None:
-    articles = list(islice(python_documentation(), 300))
+    articles = list(islice(python_documentation(), 60))
     words = [word for article in articles for sentence in article for word in sentence.split()]
-    assert len(words) > 10_000
+    assert len(words) > 1_000
     assert ">>>" not in words
 
 

@@ -11,7 +11,7 @@ from bertbench.distributed.device_steps import DeviceSteps
 from bertbench.distributed.failure import FailureReport
 from bertbench.distributed.rendezvous import Ranks
 from bertbench.distributed.watchdog import Limits, Watchdog
-from tests.training.test_run import wait_for
+from tests.whole_runs import wait_for
 
 
 class Queue:

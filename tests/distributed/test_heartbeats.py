@@ -13,7 +13,7 @@ from bertbench.distributed.failure import FailureReport
 from bertbench.distributed.rendezvous import Ranks
 from bertbench.distributed.watchdog import Limits, Watchdog
 from tests.ranks import CONTEXT, LIMIT_S
-from tests.training.test_run import wait_for
+from tests.whole_runs import wait_for
 
 
 class PassingFailure:

@@ -93,10 +93,7 @@ def test_every_command_but_the_judge_says_what_its_json_is() -> None:
     assert [command.name for command in COMMANDS if not json_help(command.name)] == ["judge"]
 
 
-MISTAKES = [
-    "plan nosuch", "plan", "trian", "train cpu_demo --lr 1", "systems", "report no/such/log", "judge --ruleset 5.1.0 x",
-    "judge", "balance --gpus 0", "config init --gpus 0", "data", "finetune squad --dev x",
-]  # fmt: skip
+MISTAKES = ["plan nosuch", "plan", "trian", "balance --gpus 0", "judge --ruleset 5.1.0 x", "finetune squad --dev x"]
 
 
 @pytest.mark.parametrize("command", MISTAKES)

@@ -34,23 +34,6 @@ def test_a_picture_is_drawn_from_the_records_and_a_page_describes_it_as_of_today
     )
 
 
-def test_the_page_states_what_an_h100_showed_of_recorded_steps() -> None:
-    record = json.loads((REPOSITORY / "results" / "gpu_check" / "nvidia_h100_afa5f921.json").read_text())
-    (rows,) = (part["rows"] for part in record["parts"] if part["name"] == "capture")
-    by_torch, by_triton = rows[:2]
-    plain = [row["plain_step_ms"] for row in rows]
-    page = " ".join((REPOSITORY / "docs" / "performance.md").read_text().split())
-    assert f"takes {by_triton['step_ms']:.1f} ms, and {by_torch['step_ms']:.1f} ms with torch's LAMB" in page
-    assert f"launched one by one, and it takes {min(plain):.0f} to {max(plain):.0f} ms" in page
-    assert f"differ by {1e6 * by_triton['from_plain']:.0f} millionths" in page
-    assert f"they differ by {1e6 * max(row['from_plain'] for row in rows):.0f} millionths" in page
-
-
-def test_every_picture_of_docs_has_a_function_that_draws_it() -> None:
-    pictures = {path.name for kind in ("svg", "png") for path in (REPOSITORY / "docs").glob(f"*.{kind}")}
-    assert pictures == set(DRAWING["PICTURES"])
-
-
 @pytest.mark.slow  # two minutes
 @pytest.mark.parametrize("command", SIMULATED)
 def test_a_simulated_record_is_what_balance_computes(command: str, capsys: Captured) -> None:

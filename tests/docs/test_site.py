@@ -1,6 +1,5 @@
 """The site that `make docs` builds has every page, and every link between pages leads to a heading."""
 
-import re
 import shutil
 import subprocess
 import sys
@@ -23,13 +22,4 @@ def test_every_page_is_in_the_site_and_a_broken_link_to_a_heading_is_found(tmp_p
     expected = {"index", "results", "rules", "changelog", "report", "commands"} | {page.stem for page in PAGES[1:]}
     site = tmp_path / "site"
     assert expected <= {page.stem for page in site.glob("*.html")}
-    home = (site / "index.html").read_text()
-    assert re.search(r'<link rel="stylesheet" href="wide.css"', home) and ".wide" in (site / "wide.css").read_text()
-    assert re.search(r'<a href="demo.svg"><img [^>]*src="demo.svg"', home), "a picture leads to its full size"
-    running = (site / "running.html").read_text()
-    assert '<code>-- <span class="option">--oversubscribe</span></code>' in running, "no line breaks after a hyphen"
-    finetuning = (site / "finetuning.html").read_text()
-    blocks = re.findall(r'<div class="(wide )?highlight">.*?<code>(.*?)</code>', finetuning, re.DOTALL)
-    assert all(wide for wide, block in blocks if "ratio to the baseline" in block), "small letters, so that it fits"
-    assert not all(wide for wide, _ in blocks)
     assert "href" not in (site / "report.html").read_text(), "no log is on the site"

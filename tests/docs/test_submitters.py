@@ -28,12 +28,6 @@ def typed(lines: str, **exported: str) -> str:
     return done.stdout
 
 
-def test_the_section_comes_first_and_has_these_blocks() -> None:
-    assert PAGE.index("## If you have run") == PAGE.index("\n## ") + 1
-    assert ["sbatch -N" in block for block in BLOCKS] == [True, False, False, False]
-    assert ["run_and_time.sh" in block for block in BLOCKS] == [False, False, True, True]
-
-
 def test_the_lines_that_queue_nothing_print_the_whole_command() -> None:
     printed = typed(BLOCKS[2], NEXP="10", CONT="registry.example.org/bertbench:1", CONTAINER="pyxis")
     words = printed.split()

@@ -6,9 +6,7 @@ import tomllib
 from bertbench.machine.torch_version import NEWEST, OLDEST
 from tests.docs.listing import REPOSITORY
 
-PROJECT, JUDGE = (
-    tomllib.loads((REPOSITORY / folder / "pyproject.toml").read_text())["project"] for folder in ("", "compliance")
-)
+PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
 
 
 def minor(version: str) -> tuple[int, int]:
@@ -25,12 +23,3 @@ def test_pip_takes_torch_from_the_oldest_to_the_newest_tested() -> None:
 def test_make_tests_with_the_oldest_torch() -> None:
     (floor,) = re.findall(r"torch==([\d.]+)/", (REPOSITORY / "Makefile").read_text())
     assert minor(floor) == OLDEST
-
-
-def test_both_packages_name_the_same_versions_of_python() -> None:
-    named = [
-        {line for line in project["classifiers"] if line.startswith("Programming Language :: Python :: ")}
-        for project in (PROJECT, JUDGE)
-    ]
-    assert named[0] == named[1]
-    assert PROJECT["requires-python"] == JUDGE["requires-python"]

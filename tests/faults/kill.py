@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from bertbench.config import load_system
 from tests.ranks import LIMIT_S
-from tests.training.test_run import BERTBENCH, children, wait_for_steps
+from tests.whole_runs import BERTBENCH, children, wait_for_steps
 
 _LATEST = 1.3  # moment of a kill, as a multiple of the time that the first start took
 _AT_ONCE = 3

@@ -23,7 +23,7 @@ from bertbench.training.whole_trainer import WholeTrainer
 from tests.conftest import Tiny
 from tests.faults.ended import SEED, trained
 from tests.tiny import Sample, columns_of
-from tests.training.test_run import metrics
+from tests.whole_runs import metrics
 
 # vocabulary of 9; lengths 4, 3, 5
 SAMPLES = [

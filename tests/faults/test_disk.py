@@ -14,7 +14,7 @@ from bertbench.common.errors import RunError
 from bertbench.runs.files import ResultFiles
 from compliance.read.log import read_events
 from tests.ranks import LIMIT_S
-from tests.training.test_run import launched, metrics, wait_for, words
+from tests.whole_runs import launched, metrics, wait_for, words
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from tests.faults.test_restarts import assert_as_if_undisturbed, lasting, resump
 from tests.finetune.conftest import QUESTIONS
 from tests.ranks import LIMIT_S
 from tests.tiny import tiny_text
-from tests.training.test_run import BERTBENCH, children, finished, launched, wait_for, wait_for_steps
+from tests.whole_runs import BERTBENCH, children, finished, launched, wait_for, wait_for_steps
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 MARK = "BERTBENCH_TEST_ROW"

@@ -12,7 +12,7 @@ from lab.bench import network
 from tests.conftest import Tiny
 from tests.faults.ended import as_launched, ended
 from tests.ranks import CONTEXT
-from tests.training.test_run import wait_for_steps
+from tests.whole_runs import wait_for_steps
 
 SILENT_S = 4
 

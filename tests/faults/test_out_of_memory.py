@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.ranks import LIMIT_S
-from tests.training.test_run import BERTBENCH, words
+from tests.whole_runs import BERTBENCH, words
 
 CONTROL = Path("/sys/fs/cgroup/memory")  # cgroup v1
 LIMIT_MB = 1000

@@ -20,7 +20,7 @@ from compliance import judge_log
 from compliance.read.log import read_events
 from tests.faults.kill import run_and_kill
 from tests.ranks import LIMIT_S
-from tests.training.test_run import children, finished, launched, metrics, wait_for_steps, words
+from tests.whole_runs import children, finished, launched, metrics, wait_for_steps, words
 
 pytestmark = [
     pytest.mark.faults,

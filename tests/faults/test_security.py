@@ -20,7 +20,7 @@ import compliance
 from bertbench.checkpoint.state_files import SnapshotReader
 from bertbench.common.errors import CheckpointError
 from tests.ranks import LIMIT_S
-from tests.training.test_run import BERTBENCH, children, metrics, wait_for, words
+from tests.whole_runs import BERTBENCH, children, metrics, wait_for, words
 
 
 def test_our_code_never_reads_tensors_with_an_unrestricted_pickle() -> None:

@@ -21,7 +21,7 @@ from bertbench.loading.batch import SampleCheck
 from compliance.read.log import read_events
 from tests.conftest import Tiny
 from tests.faults.ended import Ended, trained
-from tests.training.test_run import children, launched, metrics, wait_for_steps, words
+from tests.whole_runs import children, launched, metrics, wait_for_steps, words
 
 pytestmark = [pytest.mark.faults, pytest.mark.skipif(sys.platform != "linux", reason="reads /proc to find the ranks")]
 

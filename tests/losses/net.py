@@ -91,7 +91,7 @@ FINE_TUNING: dict[str, tuple[str, ...]] = {
     "fine-tuning on one rank": ("launch.ranks_per_node=1",),
     "fine-tuning on two ranks": (),
 }
-SHORTEST = ("defaults", "clip bucket", "fine-tuning on two ranks")
+SHORTEST = ("clip bucket", "fine-tuning on two ranks")
 """The settings that `make test` compares."""
 
 

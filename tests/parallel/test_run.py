@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from compliance import judge_log
-from tests.training.test_run import finished, words
+from tests.whole_runs import finished, words
 
 ONE_BY_TWO_BY_TWO = (
     "launch.ranks_per_node=4", "model.feed_forward_size=22", "parallel.tensor=2", "parallel.pipeline=2",

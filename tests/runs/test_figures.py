@@ -3,8 +3,6 @@
 import json
 import math
 import re
-import subprocess
-import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
@@ -22,10 +20,9 @@ def drawn(svg: str, colour: str) -> int:
     return sum(f"stroke: {colour}" in (path.get("style") or "") for path in ET.fromstring(svg).iter() if path.get("d"))
 
 
-@pytest.mark.parametrize("odd", [math.nan, math.inf, -1e308])
-@pytest.mark.parametrize("points", [[(3, 3)], [(0, 0)], [(1, 5), (2, 5)], [(1e-300, 1e-200), (2e-300, 2e-200)]])
-def test_few_and_equal_points_are_drawn_and_no_others(points: list[tuple[float, float]], odd: float) -> None:
-    series = [[*points, (odd, 2), (2, odd)]]
+@pytest.mark.parametrize("points", [[(3, 3)], [(1, 5), (2, 5)], [(1e-300, 1e-200), (2e-300, 2e-200)]])
+def test_few_and_equal_points_are_drawn_and_no_others(points: list[tuple[float, float]]) -> None:
+    series = [[*points, *((odd, 2) for odd in (math.nan, math.inf, -1e308)), (2, math.inf)]]
     assert drawable_points(series) == len(points)
     svg = curves(series, "x", "y")
     assert svg == curves([points], "x", "y")
@@ -89,20 +86,3 @@ def test_text_from_a_log_is_never_markup() -> None:
     text = page(evil, section(evil, *parts))
     assert "<script" not in text
     assert paragraph("`a<b` lists `c`") == "<p><code>a&lt;b</code> lists <code>c</code></p>\n"
-
-
-def test_a_column_with_a_text_of_more_than_forty_characters_wraps() -> None:
-    table = html_table(["run", "reason"], [["one", 40 * "a"], ["two", "b" + 40 * "a"]])
-    assert table.count('<td class="text">') == 2
-    assert '<th scope="col" class="text">reason</th>' in table
-    assert 'class="text"' not in html_table(["run", "reason"], [["one", 40 * "a"]])
-
-
-def test_only_a_page_loads_matplotlib() -> None:
-    code = (
-        "import sys\nfrom bertbench.cli.main import main\n"
-        "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
-        "main(['report', 'tests/recorded/results/cpu_demo/bert/result_0.txt'])\nprint('matplotlib' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.endswith("False\n")

@@ -97,7 +97,11 @@ def trained(world: World, system: System, log: Path) -> None:
     train(system, world, 11, files, RunProgress(system, enabled=False))
 
 
-@pytest.mark.parametrize("splits", [(), ("parallel.pipeline=2", "parallel.microbatches=3")], ids=["data", "pipeline"])
+@pytest.mark.parametrize(
+    "splits",
+    [(), pytest.param(("parallel.pipeline=2", "parallel.microbatches=3"), marks=pytest.mark.slow)],
+    ids=["data", "pipeline"],
+)
 def test_a_real_runs_mfu_agrees_with_a_hand_calculation(
     tiny: Tiny, tmp_path: Path, answer: Answer, printed: Printed, splits: tuple[str, ...]
 ) -> None:

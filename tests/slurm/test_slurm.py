@@ -23,7 +23,7 @@ from compliance.read.log import read_events
 from tests.conftest import write_json
 from tests.slurm import cluster as slurm
 from tests.tiny import tiny_system
-from tests.training.test_run import metrics, wait_for, wait_for_steps, words
+from tests.whole_runs import metrics, wait_for, wait_for_steps, words
 
 pytestmark = [
     pytest.mark.slow,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bertbench.distributed.spawn import environments_of
-from tests.training.test_run import BERTBENCH, finished, words
+from tests.whole_runs import BERTBENCH, finished, words
 
 LIMIT_S = 1800
 

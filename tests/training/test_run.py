@@ -9,8 +9,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,40 +21,9 @@ from compliance import judge_log
 from compliance.read.log import read_events
 from tests.conftest import Answer, Captured, Printed
 from tests.ranks import LIMIT_S, run_command
+from tests.whole_runs import BERTBENCH, children, finished, launched, metrics, wait_for, wait_for_steps, words
 
 pytest.importorskip("pydantic", reason="starts commands that read a system")
-
-BERTBENCH = [sys.executable, "-m", "bertbench"]
-
-
-def words(overrides: Iterable[str]) -> list[str]:
-    return [word for override in overrides for word in ("--set", override)]
-
-
-def finished(*command: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run `bertbench` with these words to its end."""
-    return subprocess.run(
-        [*BERTBENCH, *map(str, command)], env={**os.environ, **environment},
-        capture_output=True, text=True, timeout=2 * LIMIT_S, check=False,
-    )  # fmt: skip
-
-
-@contextmanager
-def launched(*command: object, **environment: str) -> Iterator[subprocess.Popen[str]]:
-    """Start `bertbench` with these words in its own session; it is stopped after the body."""
-    launcher = subprocess.Popen(
-        [*BERTBENCH, *map(str, command)], env={**os.environ, **environment}, stderr=subprocess.PIPE, text=True,
-        start_new_session=True,
-    )  # fmt: skip
-    try:
-        yield launcher
-    finally:
-        launcher.kill()
-        launcher.wait()
-
-
-def wait_for_steps(log: Path, steps: int) -> None:
-    wait_for(lambda: (log.with_suffix("") / "metrics.jsonl").exists() and len(metrics(log)) >= steps)
 
 
 def despite_hang_ups(words: list[str], log: Path) -> tuple[dict[str, Any], str]:
@@ -72,10 +39,6 @@ def despite_hang_ups(words: list[str], log: Path) -> tuple[dict[str, Any], str]:
         out, said = launcher.communicate(timeout=LIMIT_S)
     assert launcher.returncode == 0, said
     return json.loads(out), said
-
-
-def metrics(log: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (log.with_suffix("") / "metrics.jsonl").read_text().splitlines()]
 
 
 def test_a_run_reaches_its_target_and_leaves_a_log_that_the_official_checker_passes(
@@ -134,17 +97,6 @@ def test_runs_draw_different_seeds_and_a_seed_repeats_its_run(tiny_file: str, tm
     assert "0 of 3 runs reached the target" in table
 
 
-def children(launcher: int) -> dict[int, int]:
-    """Process ids of a launcher's ranks, by rank."""
-    found = {}
-    for pid in Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split():
-        with suppress(ProcessLookupError, FileNotFoundError):  # programs that a launcher asks end soon
-            environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-            ranks = [int(entry[5:]) for entry in environment if entry.startswith(b"RANK=")]
-            found.update({rank: int(pid) for rank in ranks})
-    return found
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc to find the ranks")
 @pytest.mark.parametrize(
     ("victim", "number", "reason"),
@@ -188,13 +140,6 @@ def test_ctrl_c_ends_with_the_command_that_resumes(tiny_file: str, tmp_path: Pat
     assert program == "bertbench"
     going_on = run_command(2, [*again, "--allow-config-change", "--set", "schedule.max_steps=1"], tmp_path)
     assert going_on.returncode == 3, "it is the same run that goes on"
-
-
-def wait_for(condition: Callable[[], bool], limit_s: float = LIMIT_S) -> None:
-    end = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < end, f"it didn't happen within {limit_s:g} s"
-        time.sleep(0.05)
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from compliance import judge_log
 from compliance.__main__ import main as judge
 from tests.conftest import Printed, Tiny
 from tests.ranks import run_command, run_ranks
-from tests.training.test_run import metrics, words
+from tests.whole_runs import metrics, words
 
 WITHOUT_RESULT = {"not-a-result", "run-success"}
 

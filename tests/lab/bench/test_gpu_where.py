@@ -11,7 +11,6 @@ import torch
 
 from bertbench.config import load_system
 from bertbench.distributed.world import World
-from bertbench.machine.choose_arithmetic import Arithmetic, with_fastest_paths
 from bertbench.model.bert import Bert
 from bertbench.model.shape import BertShape
 from lab.bench.gpu import rates, steps
@@ -194,19 +193,6 @@ def steps_as_on_a_gpu(world: World, path: Path, variant: steps.Variant, sizes: s
 def test_every_variant_is_a_system_that_a_gpu_may_run(tmp_path: Path, variant: steps.Variant) -> None:
     path = write_system(tmp_path, TINY, 6, 3)
     assert load_system(str(path), variant.settings).launch.device == "cuda"
-
-
-def test_the_variants_of_a_gpu_differ_in_format_graphs_and_residual(tmp_path: Path) -> None:
-    path = write_system(tmp_path, TINY, 6, 3)
-    found = []
-    for variant in steps.VARIANTS:
-        system = load_system(str(path), variant.settings)
-        precision = "bf16" if system.precision.compute == "auto" else system.precision.compute
-        chosen = with_fastest_paths(system, Arithmetic(precision, (), "measured"))
-        found.append((chosen.precision, chosen.compile, chosen.residual))
-    assert found == [
-        ("bf16", "graphs", "bf16"), ("fp8", "graphs", "bf16"), ("bf16", "default", "bf16"), ("bf16", "graphs", "fp32"),
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("gib", "samples"), [(139, 96), (79.1, 96), (39.4, 96), (23.6, 32), (14.6, 16)])

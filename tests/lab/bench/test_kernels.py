@@ -38,7 +38,9 @@ def found(piece: str = "attention", **values: float) -> PieceResources:
 
 
 @needs_triton
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100"])
+@pytest.mark.parametrize(
+    "arch", ["sm_90", *(pytest.param(other, marks=pytest.mark.slow) for other in ("sm_80", "sm_100"))]
+)
 def test_our_own_kernels_stay_within_their_budget_of_instructions(arch: str) -> None:
     counted = count_instructions(arch, absent_gpu.GPUS[arch])
     assert len(counted) == (2 if arch == "sm_80" else 5)

@@ -29,8 +29,3 @@ def test_hyperparameters_follow_the_products_rule(configuration: Configuration) 
     assert setting.global_batch_size == int(batch)
     for name in tuned:
         assert getattr(setting.optimizer, name) == pytest.approx(getattr(system.optimizer, name), rel=1e-9)
-
-
-def test_there_are_both_rules_for_each_batch_from_64_to_512() -> None:
-    expected = {f"batch_{batch}_{rule}" for batch in (64, 128, 256, 512) for rule in ("root", "linear")}
-    assert {configuration.name for configuration in SCALED} == expected

@@ -34,9 +34,9 @@ def test_the_command_reads_the_answers_of_its_folder(tmp_path: Path, answer: Ans
     assert rows["causal"] == [{"method": "planned", "efficiency": 0.125}]
     logged = {(row["rounds"], row["submitter"]): round(row["seconds"], 1) for row in found["published"]}
     assert (logged["1.1", "NVIDIA"], logged["1.1", "Samsung"]) == (33.5, 25.1)
-    assert "Our sources are the paper" in found["sources"]
     assert {one["command"] for one in found["answers"]} == {f"bertbench {part.command}" for part in PARTS if part.asks}
-    assert "How many strata are needed?" in printed("lab", "paper", "--out", tmp_path)
+    said = printed("lab", "paper", "--out", tmp_path)
+    assert all(part.command in said for part in PARTS if part.asks)
 
 
 @pytest.mark.slow

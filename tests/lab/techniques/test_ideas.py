@@ -99,6 +99,7 @@ def test_the_pages_commands_name_its_classes_and_their_options(tmp_path: Path, m
     ]
 
 
+@pytest.mark.slow  # starts two ranks by a command, whose words and technique the tests above train with
 def test_a_technique_of_your_own_trains_by_the_command(tiny_file: str, tmp_path: Path) -> None:
     (tmp_path / "signs.py").write_text(examples()["signs.py"])
     log = tmp_path / "result_0.txt"
@@ -107,7 +108,6 @@ def test_a_technique_of_your_own_trains_by_the_command(tiny_file: str, tmp_path:
     environment = {**os.environ, "PYTHONPATH": ".", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 3, done.stderr
-    assert "through collectives, signs" in done.stderr
     folder = log.with_suffix("")
     assert json.loads((folder / "config.json").read_text())["technique"] == {"name": "signs", "strength": 0.5}
     assert json.loads((folder / "communication.json").read_text())["technique"] == "signs"

@@ -46,6 +46,7 @@ def test_resuming_is_exact(tiny: Tiny, tmp_path: Path, name: str) -> None:
             assert weights_on == weights
 
 
+@pytest.mark.slow  # three runs of two ranks; the tests below ask the same of functions
 def test_a_run_resumes_by_its_command_and_by_no_other(tiny_file: str, tmp_path: Path) -> None:
     log = tmp_path / "result_0.txt"
     metrics = log.with_suffix("") / "metrics.jsonl"
