@@ -29,6 +29,7 @@ pytestmark = [
 SEED = 5
 _APART = ("cache_clear", "resumed", "startup", "energy")  # a run that goes on measures neither its start nor its energy
 _RATES = ("tflops_per_device", "mfu")  # computed from a step's time
+_USES = ("cores_busy", "memory_gb", "peak_memory_gb")
 
 
 def lasting(steps: int, *more: str) -> list[str]:
@@ -60,7 +61,8 @@ def events(log: Path) -> list[tuple[str, Any]]:
 def without_times(log: Path) -> list[dict[str, Any]]:
     rows = []
     for row in metrics(log):
-        untimed = {key: value for key, value in row.items() if not key.endswith("_ms") and key not in _RATES}
+        measured = {*_RATES, *_USES}
+        untimed = {key: value for key, value in row.items() if not key.endswith("_ms") and key not in measured}
         rows.append(untimed)
     return rows
 

@@ -52,8 +52,8 @@ class ResourceUse:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _MAXRSS_BYTES
         if not _PAGES.exists():
             return {"peak_memory_gb": peak / _GB}
-        resident_pages = int(_PAGES.read_text().split()[1])
-        return {"memory_gb": resident_pages * resource.getpagesize() / _GB, "peak_memory_gb": peak / _GB}
+        resident = int(_PAGES.read_text().split()[1]) * resource.getpagesize()
+        return {"memory_gb": resident / _GB, "peak_memory_gb": max(resident, peak) / _GB}  # the kernel's peak lags
 
 
 def _handle(device: torch.device) -> object | None:
