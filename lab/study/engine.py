@@ -180,7 +180,10 @@ class Study:
         return [name for name, place in places.items() if not _EDGE <= place <= 1 - _EDGE]
 
     def _at_equal_values(self, rows: Rows) -> list[Comparison]:
-        """Run both sides of each comparison with the values of either side and the seeds of `rows`, and compare."""
+        """Run both sides of each comparison with the values of either side and the seeds of `rows`, and compare.
+
+        A comparison whose sides were tuned to the same values is one of equal values already, and isn't repeated.
+        """
         if not self.definition.equal_values:
             return []
         seeds = list(dict.fromkeys(row["seed"] for row in rows))
@@ -188,6 +191,8 @@ class Study:
         for configuration in self.configurations:
             for against in configuration.against:
                 sides = (configuration, self._by_name[against])
+                if self.values[configuration.name] == self.values[against]:
+                    continue
                 for values_of in sides:
                     values = self.values[values_of.name]
                     rows_at_values = [self._row(side, values, seed) for side in sides for seed in seeds]

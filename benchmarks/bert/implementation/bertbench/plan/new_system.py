@@ -102,8 +102,8 @@ def published_system(ranks: int) -> System:
     if not dividing:
         batches = sorted({system.global_batch_size for system in closed})
         raise ConfigError(
-            f"no batch of the shipped closed systems ({', '.join(map(str, batches))}) divides among {ranks} GPUs; choose "
-            "another number with --nodes and --gpus"
+            f"no batch of the shipped closed systems ({', '.join(map(str, batches))}) divides among {ranks} GPUs; "
+            "choose another number with --nodes and --gpus"
         )
     return min(dividing, key=lambda system: abs(math.log(system.world_size / ranks)))
 
