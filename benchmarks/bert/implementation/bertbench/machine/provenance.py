@@ -18,6 +18,8 @@ from bertbench.machine.processor import instructions, processor
 
 _IMAGE, _DIRTY = "BERTBENCH_COMMIT", "-dirty"
 """In an image, holds the commit that the image was built from, with a suffix if the tree had changes (Dockerfile)."""
+_NEW = "?? "  # how git marks a file that it doesn't track
+_SOURCES = ("benchmarks/bert/implementation/", "compliance/", "lab/")
 _LIBRARIES = ("numpy", "mlperf-logging", "apex", "transformer-engine")
 
 
@@ -50,8 +52,16 @@ def unchanged_commit() -> str | None:
 def _has_changes() -> bool | None:
     """Return whether the code differs from `commit()`; None if unknown."""
     if (changes := _git("status", "--porcelain")) is not None:
-        return bool(changes)
+        return any(_is_of_the_code(line) for line in changes.splitlines())
     return os.environ[_IMAGE].endswith(_DIRTY) if os.environ.get(_IMAGE) else None
+
+
+def _is_of_the_code(change: str) -> bool:
+    """Return whether a line of `git status --porcelain` is of a tracked file, or of a new one among the sources.
+
+    Other new files are a user's: a report, a system file, a job's output.
+    """
+    return not change.startswith(_NEW) or change.removeprefix(_NEW).startswith(_SOURCES)
 
 
 def uncommitted(paths: Sequence[str]) -> list[str]:
