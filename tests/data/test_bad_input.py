@@ -162,6 +162,9 @@ BAD_HDF5: dict[str, tuple[Damage, str]] = {
         "found 3 rows of input_ids but 2 of next_sentence_labels",
     ),
     "a mask with a hole": (fixed("input_mask", 1, 3, 0), "row 1: found an input_mask that isn't ones, then zeros"),
+    "a mask padded with -1": (
+        hdf5({**FIXED, "input_mask": 2 * FIXED["input_mask"] - 1}), "row 0: found -1 in input_mask, expected 0 or 1",
+    ),
     "a token in the padding": (fixed("input_ids", 2, 10, 7), "row 2: found a token where input_mask isn't 1"),
     "a position 0 among the counted": (
         fixed("masked_lm_positions", 1, 0, 0), "row 1: found masked_lm_positions with a 0 before the last position",
@@ -268,6 +271,9 @@ BAD_TFRECORD: dict[str, tuple[Damage, str]] = {
     "no predictions": (
         records({}, {"masked_lm_positions": [0, 0], "masked_lm_ids": [0, 0]}),
         "record 1: found 0 masked tokens, expected 1 to 127",
+    ),
+    "a mask padded with -1": (
+        records({}, {"input_mask": [1] * 7 + [-1] * 4}), "record 1: found -1 in input_mask, expected 0 or 1",
     ),
     "predictions padded with -1": (
         records({"masked_lm_positions": [3, -1], "masked_lm_ids": [30, -1]}),
