@@ -157,24 +157,29 @@ BAD_HDF5: dict[str, tuple[Damage, str]] = {
         "found 3 rows of input_ids but 2 of next_sentence_labels",
     ),
     "a mask with a hole": (fixed("input_mask", 1, 3, 0), "row 1: found an input_mask that isn't ones, then zeros"),
+    "a mask padded with -1": (
+        hdf5({**FIXED, "input_mask": 2 * FIXED["input_mask"] - 1}), "row 0: found -1 in input_mask, expected 0 or 1",
+    ),
     "a token in the padding": (fixed("input_ids", 2, 10, 7), "row 2: found a token where input_mask isn't 1"),
     "a position 0 among the counted": (
         fixed("masked_lm_positions", 1, 0, 0), "row 1: found masked_lm_positions with a 0 before the last position",
     ),
     "a label without position": (fixed("masked_lm_ids", 2, 2, 9), "row 2: found a label in masked_lm_ids"),
-    "no predictions": (hdf5({**FIXED, **NO_PREDICTIONS}), "row 0: found not 1 to 127 masked tokens"),
-    "a position in the padding": (fixed("masked_lm_positions", 0, 0, 8), "row 0: found a masked position beyond"),
-    "an id too large": (fixed("input_ids", 1, 2, VOCAB_SIZE), "row 1: found a token id outside 0 to 52"),
+    "no predictions": (hdf5({**FIXED, **NO_PREDICTIONS}), "row 0: found 0 masked tokens, expected 1 to 127"),
+    "a position in the padding": (
+        fixed("masked_lm_positions", 0, 0, 8), "row 0: found masked position 8, expected at least 0 and less",
+    ),
+    "an id too large": (fixed("input_ids", 1, 2, VOCAB_SIZE), "row 1: found token id 53, expected 0 to 52"),
     "an id that wraps round in 16 bits": (
-        hdf5({**FIXED, "input_ids": WRAPPED}), "row 0: found a token id outside 0 to 52",
+        hdf5({**FIXED, "input_ids": WRAPPED}), "row 0: found token id 65537, expected 0 to 52",
     ),
     "a third next-sentence label": (
         hdf5({**FIXED, "next_sentence_labels": np.array([0, 1, 2], "i1")}),
-        "row 2: found a next-sentence label other than 0 and 1",
+        "row 2: found next-sentence label 2, expected 0 or 1",
     ),
     "a sample longer than the index holds": (
         hdf5(published.varlength_fields([Sample([1] * 513, [0] * 513, [1], [2], 0)])),
-        "row 0: found not 1 to 512 tokens",
+        "row 0: found 513 tokens, expected 1 to 512",
     ),
     "lengths that don't add up": (
         packed("packed_input_len", 0, [5, 6]), "row 0: found 12 input_ids, expected 11, the sum of its packed lengths",
@@ -185,10 +190,10 @@ BAD_HDF5: dict[str, tuple[Damage, str]] = {
     "a sequence without length": (packed("packed_input_len", 0, [12, 0]), "row 0: found a packed_input_len below 1"),
     "a position in the sequence before": (
         packed("masked_lm_positions", 0, [3, 4, 10]),
-        "row 0: found a masked position beyond the sample's length, expected none",
+        "row 0: found masked position -1, expected at least 0 and less than the sample's length",
     ),
     "unsigned positions before the sequence": (
-        unsigned("masked_lm_positions", 0, [1, 0, 10]), "row 0: found a masked position beyond the sample's length",
+        unsigned("masked_lm_positions", 0, [1, 0, 10]), "row 0: found masked position -5, expected at least 0",
     ),
     "lengths whose sum wraps round": (
         unsigned("packed_input_len", 0, [5 + (1 << 63), 7 + (1 << 63)]), "row 0: found a packed_input_len above 12",
@@ -255,6 +260,17 @@ BAD_TFRECORD: dict[str, tuple[Damage, str]] = {
     ),
     "a missing feature": (records({}, {"segment_ids": None}), "record 1: found no feature segment_ids, but input_ids"),
     "floats for ids": (records({}, {"input_ids": [0.5]}), "record 1: found floats in input_ids, expected integers"),
+    "no predictions": (
+        records({}, {"masked_lm_positions": [0, 0], "masked_lm_ids": [0, 0]}),
+        "record 1: found 0 masked tokens, expected 1 to 127",
+    ),
+    "a mask padded with -1": (
+        records({}, {"input_mask": [1] * 7 + [-1] * 4}), "record 1: found -1 in input_mask, expected 0 or 1",
+    ),
+    "predictions padded with -1": (
+        records({"masked_lm_positions": [3, -1], "masked_lm_ids": [30, -1]}),
+        "record 0: found masked position -1, expected at least 0",
+    ),
     "two labels": (records({"next_sentence_labels": [1, 0]}), "found 2 next_sentence_labels but no packed_input_len"),
     "no Example": (raw(b"\xff\xff"), "record 0: found an invalid tf.train.Example (a number that is cut short)"),
     "a cut Example": (raw(ENTRY[:-3]), "record 0: found an invalid tf.train.Example (a field that is longer"),

@@ -74,7 +74,7 @@ def test_a_sound_dataset_verifies_and_says_so_in_json(tiny_folder: Path, answer:
             lambda folder: change_manifest(folder, "eval", "masked_tokens", value=1),
             "masked tokens, the manifest says 1",
         ),
-        (lambda folder: change_manifest(folder, "tokenizer", "vocab_size", value=7), "found a token id outside 0 to 6"),
+        (lambda folder: change_manifest(folder, "tokenizer", "vocab_size", value=7), ", expected 0 to 6"),
         (fall_back, "masked_offsets: found values that don't increase from 0"),
         (
             lambda folder: replace_shard(folder, SAMPLES[:1]),

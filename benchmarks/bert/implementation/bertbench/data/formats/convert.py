@@ -149,7 +149,7 @@ def _convert_file(conversion: Conversion, folder: Path, source: InputFile) -> li
 def _checked(block: Block, vocab_size: int) -> Columns:
     """Check the block's samples, then narrow them to the shards' types, which would hide values out of range."""
     if invalid := block.columns.problem(vocab_size):
-        raise block.place.error(int(block.rows[invalid.number]), f"{invalid.fault}, expected none")
+        raise block.place.error(int(block.rows[invalid.number]), invalid.fault)
     narrowed = {
         name: values.astype(SAMPLE_FIELDS.get(name, np.int64), copy=False)
         for name, values in vars(block.columns).items()

@@ -39,7 +39,13 @@ def unpadded(fields: RowsByField, place: FilePlace) -> Block:
     is_token = np.ones(len(tokens.values), np.bool_)
     if "input_mask" in fields:
         _require_equal_counts(place, fields, "input_ids", "input_mask")
-        is_token = fields["input_mask"].values == 1
+        mask = fields["input_mask"]
+        is_token = mask.values == 1
+        is_neither_T = ~is_token & (mask.values != 0)
+        place.refuse(
+            mask.any_where(is_neither_T),
+            lambda row: f"{mask.values[np.argmax(is_neither_T)]} in input_mask, expected 0 or 1",
+        )
         _require_padding(
             place, tokens, is_token, "an input_mask that isn't ones, then zeros", "a token where input_mask isn't 1"
         )

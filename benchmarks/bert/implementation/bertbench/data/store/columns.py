@@ -45,6 +45,7 @@ class InvalidSample(NamedTuple):
     number: int
     """Its place among the samples that were checked."""
     fault: str
+    """What was found, and what was expected."""
 
 
 @dataclass(frozen=True)
@@ -109,26 +110,53 @@ class Columns:
         one_each = np.ones_like(self.lengths)
         tokens = self.lengths
         masked = self.masked
-        words = f"outside 0 to {vocab_size - 1}"
-        checks = (  # how many values each sample has, which of them are bad, and what they are
-            (one_each, _outside(self.lengths - 1, MAX_LENGTH), f"not 1 to {MAX_LENGTH} tokens"),
-            (one_each, _outside(self.masked - 1, MAX_MASKED), f"not 1 to {MAX_MASKED} masked tokens"),
-            (tokens, _outside(self.input_ids, vocab_size), f"a token id {words}"),
-            (tokens, _outside(self.segment_ids, 2), "a segment id other than 0 and 1"),
-            (
-                masked,
-                _outside(self.masked_lm_positions, np.repeat(self.lengths, self.masked)),
-                "a masked position beyond the sample's length",
+        ids = f"0 to {vocab_size - 1}"
+        beyond = np.repeat(self.lengths, self.masked)
+        checks = (
+            _Check(one_each, self.lengths, _outside(self.lengths - 1, MAX_LENGTH), "{} tokens", f"1 to {MAX_LENGTH}"),
+            _Check(
+                one_each, self.masked, _outside(self.masked - 1, MAX_MASKED), "{} masked tokens", f"1 to {MAX_MASKED}"
             ),
-            (masked, _outside(self.masked_lm_ids, vocab_size), f"a label {words}"),
-            (one_each, _outside(self.next_sentence_labels, 2), "a next-sentence label other than 0 and 1"),
+            _Check(tokens, self.input_ids, _outside(self.input_ids, vocab_size), "token id {}", ids),
+            _Check(tokens, self.segment_ids, _outside(self.segment_ids, 2), "segment id {}", "0 or 1"),
+            _Check(
+                masked,
+                self.masked_lm_positions,
+                _outside(self.masked_lm_positions, beyond),
+                "masked position {}",
+                "at least 0 and less than the sample's length",
+            ),
+            _Check(masked, self.masked_lm_ids, _outside(self.masked_lm_ids, vocab_size), "masked token's id {}", ids),
+            _Check(
+                one_each,
+                self.next_sentence_labels,
+                _outside(self.next_sentence_labels, 2),
+                "next-sentence label {}",
+                "0 or 1",
+            ),
         )
-        invalid = [
-            InvalidSample(int(np.searchsorted(np.cumsum(counts), np.argmax(bad), side="right")), fault)
-            for counts, bad, fault in checks
-            if bad.any()
-        ]
+        invalid = [check.first_invalid() for check in checks if check.bad.any()]
         return min(invalid, key=lambda sample: sample.number, default=None)  # of one sample, the first fault
+
+
+class _Check(NamedTuple):
+    """The check of one field: V values, which belong to N samples."""
+
+    counts: Array
+    """[N] values of each sample."""
+    values: Array
+    """[V]"""
+    bad: Flags
+    """[V]"""
+    found: str
+    """Names a value, which replaces the braces."""
+    expected: str
+
+    def first_invalid(self) -> InvalidSample:
+        """Return the sample of the first bad value; there is one."""
+        place = int(np.argmax(self.bad))
+        sample = int(np.searchsorted(np.cumsum(self.counts), place, side="right"))
+        return InvalidSample(sample, f"{self.found.format(self.values[place])}, expected {self.expected}")
 
 
 def _outside(values: Array, limits: Any) -> Flags:
