@@ -5,6 +5,7 @@ import json
 import os
 import sys
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -176,7 +177,11 @@ def _weights_setting(path: str) -> str:
     place = Path(path).absolute()
     data = data_folder("").absolute()
     name = place.relative_to(data) if place.is_relative_to(data) else place
-    return Override(f"{_CHECKPOINT}={json.dumps(str(name))}", f"--weights {path}")
+    value = str(name)
+    with suppress(ValueError):  # a name such as 7 would be read as a number
+        json.loads(value)
+        value = json.dumps(value)
+    return Override(f"{_CHECKPOINT}={value}", f"--weights {path}")
 
 
 def check_new_file(out: Path) -> None:
