@@ -58,6 +58,7 @@ ADD, RUN = command(measured, ("--steps", 3, "steps"), seeds="steps")
 def run(*words: str) -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--json", action="store_true")
+    parser.set_defaults(command="lab x")
     ADD(parser)
     return RUN(parser.parse_args(words))
 
