@@ -18,7 +18,7 @@ _CLAIMED_METHODS = ("none", "stratified_presort", "planned")
 
 
 class Origin(NamedTuple):
-    """The other cells of a row: where a record was made, of which code, by which command, and the record."""
+    """The other cells of a row: the machine, commit and command that made a record, and the record."""
 
     machine: str
     commit: str

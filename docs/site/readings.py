@@ -162,7 +162,7 @@ def squad_layouts() -> str:
 
 
 def recorded_command(record: dict[str, Any]) -> str:
-    """Return the command that made a record, and when and of which code."""
+    """Return the command that made a record, with its date and its commit."""
     made = f"{record['measured']}, commit {record['commit'][:7]}, torch {record['torch']}"
     return f"{record['command']}    # {made}"
 

@@ -22,8 +22,8 @@ class ResourceUse:
     """The use of one rank, on a CPU or on a CUDA device.
 
     `cores_busy` is the processor time of the rank's process, in all its threads, over the time since the last reading.
-    `device_busy` is the share of the last second or less in which a kernel ran, as the driver counts it. It is the
-    GPU's, whoever else computes there. `memory_gb` and `peak_memory_gb` are 10^9 bytes: on CUDA those that torch has
+    `device_busy` is the share of the last second or less in which a kernel ran, as the driver counts it; kernels of
+    other programs on the GPU count, too. `memory_gb` and `peak_memory_gb` are 10^9 bytes: on CUDA those that torch has
     reserved, on a CPU those of the process, both now and at most so far.
     """
 

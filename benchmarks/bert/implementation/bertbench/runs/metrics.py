@@ -129,7 +129,7 @@ class Metrics:
         self._timed_steps: int | None = None
         self._last_step = 0
         self._device = world.device
-        self._use = ResourceUse(world.device)
+        self._use = ResourceUse(world.device) if world.leads else None
 
     def record(self, step: int, samples: int, report: StepReport, step_ms: float, loaded: LoadedStep) -> None:
         """Record one step; raises RunError as `flush` does."""
@@ -178,7 +178,7 @@ class Metrics:
         rates = _read([report.rate for report in reports])
         norms = _read([report.norm for report in reports])
         scales = _read([report.loss_scale for report in reports])
-        use = self._use.read() if self._world.leads else {}
+        use = {} if self._use is None else self._use.read()
         lines = []
         fault = None
         for taken, (loss, clipped, broken, wait_ms), rate, norm, scale in zip(
