@@ -67,7 +67,7 @@ CHANGES = {change.setting: change for change in (*SEEN_IN_A_RUN, *SEEN_SLOWLY)}
 @pytest.mark.parametrize("command", [name for name, reads in ALL_READS.items() if reads.trains])
 def test_a_command_that_trains_declares_every_section(command: str) -> None:
     reads = ALL_READS[command]
-    assert [setting for setting in setting_names() if reads.of(setting) is reads.others] == []
+    assert [setting for setting in setting_names() if reads.limit_on(setting) is reads.others] == []
 
 
 def is_refused(system: System, reads: Reads) -> str:
@@ -85,8 +85,8 @@ def test_a_changed_setting_passes_or_is_refused_by_name_as_declared(tiny: Tiny, 
         system = tiny(*change.overrides).model_copy(update={"task": reads.task or "pretrain"})
         value = value_of(system, setting)
         text = is_refused(system.from_origins(None, {setting: f"--set {setting}"}, {}), reads)
-        match reads.of(setting):
-            case Unread() as unread if not unread.passes(value):
+        match reads.limit_on(setting):
+            case Unread() as unread if not unread.accepts(value):
                 assert text.startswith(f"--set {setting}: "), text
             case Choice() as choice if value not in choice.values:
                 assert text.startswith(f"--set {setting}: "), text
@@ -226,7 +226,7 @@ def test_a_changed_layout_changes_the_run(tiny: Tiny, tmp_path: Path) -> None:
 
 
 def test_these_tests_cover_every_setting() -> None:
-    read = {name for name in setting_names() if not isinstance(TRAIN.of(name), Unread)}
+    read = {name for name in setting_names() if not isinstance(TRAIN.limit_on(name), Unread)}
     elsewhere = {
         name for name in read if any(name == given or name.startswith(f"{given}.") for given in SEEN_ELSEWHERE)
     }

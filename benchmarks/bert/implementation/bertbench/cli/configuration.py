@@ -47,7 +47,7 @@ ESTIMATE = Reads(
     ),
     exceptions={
         "parallel": Unread(
-            "published runs hold whole models; `bertbench estimate --layouts` compares layouts", goes_by=(1, False)
+            "published runs hold whole models; `bertbench estimate --layouts` compares layouts", accepted=(1, False)
         ),
     },
     others=Unread("the estimate doesn't depend on it; leave it out"),
@@ -65,9 +65,9 @@ ESTIMATE_LAYOUTS = Reads(
     exceptions={
         "parallel": Unread("it lists every layout; leave it out"),
         "data.balance": Unread(
-            "it counts the load of every layout as data.balance planned gives it", goes_by=("planned",)
+            "it counts the load of every layout as data.balance planned gives it", accepted=("planned",)
         ),
-        "precision.compute": Unread("it counts products in 16 bits", goes_by=("bf16", "fp16")),
+        "precision.compute": Unread("it counts products in 16 bits", accepted=("bf16", "fp16")),
     },
     others=Unread("the list of layouts doesn't depend on it; leave it out"),
 )

@@ -31,9 +31,9 @@ EVALUATE = Reads(
             ("bf16", "fp16", "fp32"),
             "measuring formats takes longer than an evaluation, and fp8's scales belong to a run",
         ),
-        "precision.residual": Unread("an evaluation keeps hidden states in fp32", goes_by=("auto", "fp32")),
-        "compute.compile": Unread("compiling takes longer than one evaluation", goes_by=(None, "none", "auto")),
-        "compute.products": Unread("an evaluation multiplies by torch's own products", goes_by=("torch",)),
+        "precision.residual": Unread("an evaluation keeps hidden states in fp32", accepted=("auto", "fp32")),
+        "compute.compile": Unread("compiling takes longer than one evaluation", accepted=(None, "none", "auto")),
+        "compute.products": Unread("an evaluation multiplies by torch's own products", accepted=("torch",)),
     },
 )
 """The settings of training can't change the accuracy of weights, so they are accepted."""

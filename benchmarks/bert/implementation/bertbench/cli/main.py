@@ -185,7 +185,7 @@ def _options_meant(words: list[str], leaf: argparse.ArgumentParser) -> list[str]
 
         reads: Reads = leaf.get_default("reads")
         for setting in setting_names():
-            if isinstance(reads.of(setting), Unread):
+            if isinstance(reads.limit_on(setting), Unread):
                 continue
             with_set = f"--set {setting}=VALUE"
             by_dotted_name[setting] = [with_set]

@@ -14,12 +14,12 @@ class Unread:
 
     remedy: str
     """What can honour it, or what to do."""
-    goes_by: tuple[object, ...] = ()
-    """The values that say what the command does anyway; they are accepted."""
+    accepted: tuple[object, ...] = ()
+    """The values that say what the command does anyway."""
 
-    def passes(self, value: object) -> bool:
+    def accepts(self, value: object) -> bool:
         """Return whether this value says what the command does anyway; true and 1 are different values here."""
-        return any(type(value) is type(accepted) and value == accepted for accepted in self.goes_by)
+        return any(type(value) is type(other) and value == other for other in self.accepted)
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Reads:
     trains: bool = False
     """Whether it trains by these settings, so that one can switch off another (ONLY_WITH in config/given.py)."""
 
-    def of(self, setting: str) -> Unread | Choice | None:
+    def limit_on(self, setting: str) -> Unread | Choice | None:
         """Return what keeps the command from honouring a setting of this dotted name; None if nothing does."""
         name = setting
         while name:

@@ -1,8 +1,14 @@
 """Refuse the settings that a user gives by hand, and that a command can't honour.
 
-Settings are given by --set, by an option such as --weights, or by an exported variable. Each command declares what it
-`Reads` beside its own code. `check_given` refuses the others by name, and those that another setting switches off.
-`unread_line` lists what the system file states and the command doesn't read, in one line.
+Settings are given by --set, by an option such as --weights, or by an exported variable. A command can't honour a
+setting for one of three reasons. The first two it declares in its `Reads` (common/reads.py), the third is a table here:
+
+- `Unread`: the command never reads the setting.
+- `Choice`: it can do only some of the setting's values.
+- `Needs`: another setting of the system switches this one off, such as clip.mode none for clip.max_norm.
+
+Each may accept values that say what happens anyway. `check_given` refuses all others, each by name. What only the
+system file states isn't refused: `unread_line` names it, in one line.
 """
 
 import json
@@ -76,8 +82,8 @@ class Needs:
     holds: Callable[[System], bool]
     words: str
     """The condition, for people."""
-    otherwise: tuple[object, ...] = ()
-    """The setting's values that say what a run does without the condition; they are accepted."""
+    accepted: tuple[object, ...] = ()
+    """The setting's values that say what a run does without the condition."""
 
 
 def _only_with(setting: str, *values: object) -> Needs:
@@ -109,8 +115,8 @@ ONLY_WITH: dict[str, Needs] = {
     "data.strata_edges": _only_with("data.balance", *STRATIFIED),
     "data.strata_quotas": _only_with("data.balance", *STRATIFIED),
     "optimizer.muon": _only_with("optimizer.name", "muon"),
-    "schedule.start_warmup_step": Needs(lambda system: system.schedule.warmup_steps > 0, _WARM_UP, otherwise=(0,)),
-    "schedule.decay_from": Needs(lambda system: system.schedule.warmup_steps > 0, _WARM_UP, otherwise=("step_0",)),
+    "schedule.start_warmup_step": Needs(lambda system: system.schedule.warmup_steps > 0, _WARM_UP, accepted=(0,)),
+    "schedule.decay_from": Needs(lambda system: system.schedule.warmup_steps > 0, _WARM_UP, accepted=("step_0",)),
     "clip.max_norm": _only_with("clip.mode", "after", "before", "bucket"),
     "clip.divisor": _only_with("clip.mode", "bucket"),
     "clip.parts": Needs(
@@ -126,7 +132,7 @@ ONLY_WITH: dict[str, Needs] = {
     "compute.products": Needs(
         _multiplies_by_onednn,
         f"whole models on CPUs with model.hidden_size of at least {LEAST_WIDTH}",
-        otherwise=("torch",),
+        accepted=("torch",),
     ),
     "squad.warmup_fraction": _only_with("schedule.warmup_steps", 0),
     "parallel.schedule": Needs(lambda system: system.parallel.pipeline > 1, "parallel.pipeline above 1"),
@@ -155,23 +161,30 @@ def check_given(system: System, reads: Reads) -> None:
     _check_task(system, reads)
     problems = []
     for setting in setting_names():
-        if setting in system.given and (why := _unhonoured(system, setting, reads)):
+        if setting not in system.given:
+            continue
+        why = _why_refused(system, setting, reads)
+        if why is not None:
             problems.append(f"{system.given[setting]}: {reads.command} {why}")
     if problems:
         raise ConfigError("\n".join(problems))
 
 
-def _unhonoured(system: System, setting: str, reads: Reads) -> str | None:
+def _why_refused(system: System, setting: str, reads: Reads) -> str | None:
     """Return why a command can't honour a setting of this system; None if it can."""
     value = value_of(system, setting)
-    match reads.of(setting):
+    match reads.limit_on(setting):
+        case Unread() as unread if unread.accepts(value):
+            return None
         case Unread() as unread:
-            return None if unread.passes(value) else _not_read(setting, unread)
+            return _not_read(setting, unread)
         case Choice(values, because) if value not in values:
             choices = " or ".join(map(str, values))
             return f"can't honour it: {because}; use {choices}"
     needs = needs_of(setting)
-    if not reads.trains or needs is None or needs.holds(system) or value in needs.otherwise:
+    if needs is None or not reads.trains:
+        return None
+    if needs.holds(system) or value in needs.accepted:
         return None
     return f"reads {setting} only with {needs.words}; set that too, or leave it out"
 
@@ -203,8 +216,8 @@ def check_overrides(overrides: Iterable[str], reads: Reads) -> None:
             if setting != name and not setting.startswith(f"{name}."):
                 continue
             value = _within(content, setting.removeprefix(name).lstrip("."))
-            unread = reads.of(setting)
-            if value is not None and isinstance(unread, Unread) and not unread.passes(value):
+            unread = reads.limit_on(setting)
+            if value is not None and isinstance(unread, Unread) and not unread.accepts(value):
                 problems.append(f"{option_of(override)}: {reads.command} {_not_read(setting, unread)}")
     if problems:
         raise ConfigError("\n".join(problems))
@@ -236,5 +249,5 @@ def unread_line(system: System, reads: Reads) -> str | None:
 
 
 def _is_unread(system: System, setting: str, reads: Reads) -> bool:
-    unread = reads.of(setting)
-    return isinstance(unread, Unread) and not unread.passes(system.stated[setting])
+    unread = reads.limit_on(setting)
+    return isinstance(unread, Unread) and not unread.accepts(system.stated[setting])

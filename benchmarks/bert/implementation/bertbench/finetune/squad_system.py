@@ -24,24 +24,24 @@ FINETUNE_SQUAD = Reads(
     exceptions={
         "scale_from_batch": Unread("set optimizer.learning_rate"),
         "scale_rule": Unread("set optimizer.learning_rate"),
-        "hardware.division": Unread("MLPerf's divisions are for pre-training", goes_by=("open",)),
-        "launch.clear_caches": Unread("fine-tuning clears no page cache", goes_by=(False,)),
-        "launch.max_restarts": Unread("fine-tuning doesn't restart", goes_by=(0,)),
+        "hardware.division": Unread("MLPerf's divisions are for pre-training", accepted=("open",)),
+        "launch.clear_caches": Unread("fine-tuning clears no page cache", accepted=(False,)),
+        "launch.max_restarts": Unread("fine-tuning doesn't restart", accepted=(0,)),
         "model.initial_weights": Unread(
-            "fine-tuning starts from --weights, or from random weights", goes_by=("random",)
+            "fine-tuning starts from --weights, or from random weights", accepted=("random",)
         ),
         "data": Unread("--train and --dev name the questions"),
-        "loss": Unread("fine-tuning takes the mean over the global batch", goes_by=("global",)),
+        "loss": Unread("fine-tuning takes the mean over the global batch", accepted=("global",)),
         "schedule.max_steps": Unread("squad.epochs gives the number of steps"),
         "evaluation": Unread("fine-tuning answers all questions of --dev after each epoch"),
         "checkpoint": Unread("fine-tuning takes no snapshots; it writes the model at its end"),
-        "checkpoint.every_steps": Unread("fine-tuning takes no snapshots", goes_by=(None,)),
-        "checkpoint.final_weights": Unread("fine-tuning writes the model at its end", goes_by=(True,)),
+        "checkpoint.every_steps": Unread("fine-tuning takes no snapshots", accepted=(None,)),
+        "checkpoint.final_weights": Unread("fine-tuning writes the model at its end", accepted=(True,)),
         "precision.compute": Choice(
             ("bf16", "fp16", "fp32"), "fine-tuning neither measures a format nor checks fp8"
         ),
-        "compute.compile": Unread("fine-tuning compiles nothing", goes_by=(None, "none", "auto")),
-        "compute.products": Unread("fine-tuning multiplies by torch's own products", goes_by=("torch",)),
+        "compute.compile": Unread("fine-tuning compiles nothing", accepted=(None, "none", "auto")),
+        "compute.products": Unread("fine-tuning multiplies by torch's own products", accepted=("torch",)),
     },
     others=Unread("fine-tuning doesn't use it; leave it out"),
 )  # fmt: skip

@@ -93,7 +93,11 @@ class _Honouring:
         return [self.exported[name] for name in names if name in self.exported]
 
     def honour_all(self) -> None:
-        """Honour them all. Raises ConfigError with every problem."""
+        """Honour them all. Raises ConfigError with every problem.
+
+        The order matters: the limits of a job and the seed depend on the number of runs. Only when all overrides are
+        known can the system be loaded, and the variables that must agree with it be compared.
+        """
         self._system()
         self._runs()
         self._seed()

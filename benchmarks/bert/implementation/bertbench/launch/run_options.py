@@ -36,7 +36,7 @@ TRAIN_SMOKE = replace(
         **TRAIN.exceptions,
         "evaluation.interval_samples": Unread(f"it evaluates once, after its last step; {_WHOLE_RUN}"),
         "evaluation.max_samples": Unread(f"its number of steps is fixed; {_WHOLE_RUN}"),
-        "checkpoint.final_weights": Unread(f"it writes no weights; {_WHOLE_RUN}", goes_by=(False,)),
+        "checkpoint.final_weights": Unread(f"it writes no weights; {_WHOLE_RUN}", accepted=(False,)),
     },
 )
 TRAIN_PROFILE = replace(
@@ -44,7 +44,7 @@ TRAIN_PROFILE = replace(
     command="train --profile",
     exceptions={
         **TRAIN_SMOKE.exceptions,
-        "checkpoint.every_steps": Unread(f"it takes no snapshot; {_WHOLE_RUN}", goes_by=(None,)),
+        "checkpoint.every_steps": Unread(f"it takes no snapshot; {_WHOLE_RUN}", accepted=(None,)),
     },
 )
 

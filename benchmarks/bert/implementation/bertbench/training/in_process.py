@@ -49,11 +49,11 @@ RUN_TRAINING = replace(
     command="run_training",
     exceptions={
         **TRAIN.exceptions,
-        "launch.port": Unread(f"a single rank has no others to meet; {_HONOURED}", goes_by=(0,)),
+        "launch.port": Unread(f"a single rank has no others to meet; {_HONOURED}", accepted=(0,)),
         "launch.stall_timeout_s": Unread(f"no other rank waits for the only one; {_HONOURED}"),
         "launch.progress_timeout_s": Unread(f"no other rank waits for the only one; {_HONOURED}"),
-        "launch.bind_cores": Unread(f"the process of the caller keeps its cores; {_HONOURED}", goes_by=(False,)),
-        "launch.max_restarts": Unread(f"the process of the caller isn't restarted; {_HONOURED}", goes_by=(0,)),
+        "launch.bind_cores": Unread(f"the process of the caller keeps its cores; {_HONOURED}", accepted=(False,)),
+        "launch.max_restarts": Unread(f"the process of the caller isn't restarted; {_HONOURED}", accepted=(0,)),
     },
 )
 
