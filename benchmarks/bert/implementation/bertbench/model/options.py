@@ -1,4 +1,10 @@
-"""Define the options of a model's arithmetic. Nothing here imports torch, so that the configuration can import it."""
+"""Define the options of a model's arithmetic. Nothing here imports torch, so that the configuration can import it.
+
+Who settles `auto`: a run does, once, before its first step. `choose_arithmetic` (machine/choose_arithmetic.py) measures
+the format and the libraries of products, and takes the fastest compile mode, optimizer kernels and residual that the
+system allows. Then training/self_check.py replaces what computes wrongly on this device. Commands that don't train
+measure nothing: they use `unmeasured_precision` and `unchecked_mode` below.
+"""
 
 from typing import Literal
 
