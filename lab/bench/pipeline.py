@@ -18,7 +18,7 @@ from bertbench.config.layout import PipelineSchedule, bubble_share
 from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
 from bertbench.machine.processor import processor
-from bertbench.runs.pipeline_trace import bubble_of_spans, seconds_of_steps
+from bertbench.runs.pipeline_trace import bubble_of_times, seconds_of_steps
 from lab.bench.harness import BenchResult, Ratio, alternate, command, paired_ratio
 from lab.bench.pipeline_simulation import Pass, orders, simulate_pipeline
 from lab.bench.sleeping_pipeline import SleepingPipeline
@@ -154,8 +154,8 @@ def _steps(
 
     def step(schedule: PipelineSchedule, _: int) -> tuple[float, float]:
         world.barrier()
-        spans = pipelines[schedule].step_spans(world)
-        return seconds_of_steps(spans), bubble_of_spans(spans) or 0.0
+        spans = pipelines[schedule].step_times(world)
+        return seconds_of_steps(spans), bubble_of_times(spans) or 0.0
 
     return alternate({schedule: partial(step, schedule) for schedule in SCHEDULES}, rounds, warm_up=1)
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.pipelining import Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
 
-from bertbench.common.stage_spans import StageRecorder, StageSpan
+from bertbench.common.stage_times import StageRecorder, StageTime
 from bertbench.config.layout import PipelineSchedule
 from bertbench.distributed.world import World
 from bertbench.parallel.timed_stage import TimedStage
@@ -82,14 +82,14 @@ class SleepingPipeline:
             case "1f1b":
                 self._schedule = Schedule1F1B(stages[0], microbatches, _loss, scale_grads=False)
 
-    def step_spans(self, world: World) -> list[list[StageSpan]]:
+    def step_times(self, world: World) -> list[list[StageTime]]:
         """Run one step; return what each rank recorded. Collective."""
         self.recorder.step += 1
         self.recorder.on = True
         batch = torch.ones(self._microbatches, _NUMBERS, requires_grad=True)
         inputs = [batch] if self._is_first else []
         self._schedule.step(*inputs, target=torch.zeros(self._microbatches), losses=[])
-        return world.from_all([span for span in self.recorder.spans() if span.step == self.recorder.step])
+        return world.from_all([span for span in self.recorder.times() if span.step == self.recorder.step])
 
 
 def _loss(output: Tensor, _: Tensor) -> Tensor:

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from bertbench.common.phases import BACKWARD, FORWARD, STAGE_WAIT
-from bertbench.common.stage_spans import StageSpan
+from bertbench.common.stage_times import StageTime
 from bertbench.config.layout import Layout, PipelineSchedule, bubble_share
 from bertbench.distributed.world import World
 from bertbench.runs.json_files import json_lines
-from bertbench.runs.pipeline_trace import bubble_of_spans, pipeline_events, waits
+from bertbench.runs.pipeline_trace import bubble_of_times, pipeline_events, waits
 from bertbench.runs.straggler import mean_times
 from bertbench.runs.trace_format import PIPELINE
 from bertbench.runs.trace_reader import PassBar, StepPhases, read_trace
@@ -36,8 +36,8 @@ def test_a_simulated_bubble_of_equal_stages_is_the_formula_s(
     assert len(step.times) == 2 * ranks * virtual_stages * microbatches
 
 
-def span(kind: Any, stage: int, microbatch: int, began: float, ended: float) -> StageSpan:
-    return StageSpan(kind, 3, stage, microbatch, began, ended)
+def span(kind: Any, stage: int, microbatch: int, began: float, ended: float) -> StageTime:
+    return StageTime(kind, 3, stage, microbatch, began, ended)
 
 
 TWO_STAGES = [
@@ -56,7 +56,7 @@ TWO_STAGES = [
 
 def test_the_bubble_is_the_share_of_the_step_without_passes() -> None:
     """From 10 to 18 s: rank 0 computes 4.5 of 8 s, rank 1 5 of 8 s."""
-    assert bubble_of_spans(TWO_STAGES) == pytest.approx(1 - 9.5 / 16)
+    assert bubble_of_times(TWO_STAGES) == pytest.approx(1 - 9.5 / 16)
     assert [(wait.began, wait.ended) for wait in waits(TWO_STAGES[0])] == [(12.0, 14.5), (16.0, 17.0)]
 
 
@@ -85,14 +85,14 @@ def test_a_trace_has_a_track_of_passes_and_one_of_messages_for_each_rank() -> No
 STEPS = 6
 
 
-def sleeping_spans(world: World, schedule: PipelineSchedule, wanted: float, *sizes: Any) -> list[list[StageSpan]]:
-    """The spans of the first step within .02 of the wanted bubble; other processes can only add to the waiting."""
+def sleeping_times(world: World, schedule: PipelineSchedule, wanted: float, *sizes: Any) -> list[list[StageTime]]:
+    """The times of the first step within .02 of the wanted bubble; other processes can only add to the waiting."""
     pipeline = SleepingPipeline(world, schedule, *sizes)
     for _ in range(STEPS):
-        spans = pipeline.step_spans(world)
-        if (bubble_of_spans(spans) or 1.0) < wanted + 0.02:
+        times = pipeline.step_times(world)
+        if (bubble_of_times(times) or 1.0) < wanted + 0.02:
             break
-    return spans
+    return times
 
 
 @pytest.mark.slow  # five seconds, mostly asleep
@@ -103,9 +103,9 @@ def test_four_ranks_whose_stages_sleep_have_the_formula_s_bubble(
     """By formula 3 of 9 and 3 of 11."""
     microbatches = 4 if schedule == "interleaved" else 6
     wanted = bubble_share(4, microbatches, virtual_stages)
-    spans = run_ranks(4, sleeping_spans, schedule, wanted, microbatches, virtual_stages, 0.08, 0.16)[0]
-    assert bubble_of_spans(spans) == pytest.approx(wanted, abs=0.03)
-    taken = [Pass(s.kind, s.stage, s.microbatch) for s in spans[1] if s.kind in ("forward", "backward")]
+    times = run_ranks(4, sleeping_times, schedule, wanted, microbatches, virtual_stages, 0.08, 0.16)[0]
+    assert bubble_of_times(times) == pytest.approx(wanted, abs=0.03)
+    taken = [Pass(s.kind, s.stage, s.microbatch) for s in times[1] if s.kind in ("forward", "backward")]
     assert taken == orders(schedule, 4, microbatches, virtual_stages)[1]
 
 
@@ -126,7 +126,7 @@ def test_a_real_run_s_bubble_is_that_of_a_simulation_from_its_measured_pieces(
     assert steps == {3, 4, 5}
     for step in steps:
         of_step = [[span_of(bar) for bar in trace.passes if (bar.step, bar.rank) == (step, rank)] for rank in range(2)]
-        assert simulated_bubble(of_step) == pytest.approx(bubble_of_spans(of_step), rel=0.03)
+        assert simulated_bubble(of_step) == pytest.approx(bubble_of_times(of_step), rel=0.03)
 
     assert [phases.steps for phases in trace.phases] == [1] * 5  # an evaluation after each step; the first warms up
     assert all(min(phases.ms["forward"].values()) > 0 for phases in trace.phases)
@@ -139,11 +139,11 @@ def test_a_real_run_s_bubble_is_that_of_a_simulation_from_its_measured_pieces(
     assert {"forward", "backward", "send forward", "receive forward", "send backward", "receive backward"} <= kinds
 
 
-def span_of(bar: PassBar) -> StageSpan:
-    return StageSpan(bar.kind, bar.step, bar.stage, bar.microbatch, bar.began_ms / 1e3, bar.ended_ms / 1e3)
+def span_of(bar: PassBar) -> StageTime:
+    return StageTime(bar.kind, bar.step, bar.stage, bar.microbatch, bar.began_ms / 1e3, bar.ended_ms / 1e3)
 
 
-def simulated_bubble(of_step: list[list[StageSpan]]) -> float:
+def simulated_bubble(of_step: list[list[StageTime]]) -> float:
     """The bubble of a step of these passes, each delayed after its input and its rank as in the measurement."""
     passes = [[s for s in of_rank if s.kind in ("forward", "backward")] for of_rank in of_step]
     times = {Pass(s.kind, s.stage, s.microbatch): s for of_rank in passes for s in of_rank}

@@ -1,6 +1,6 @@
 """Record when each pass and each message of a pipeline's stages began and ended, in a few steps.
 
-On a GPU the marks are events of its stream, which only `StageRecorder.spans` waits for.
+On a GPU the marks are events of its stream, which only `StageRecorder.times` waits for.
 """
 
 from time import perf_counter
@@ -11,7 +11,7 @@ import torch
 Kind = Literal["forward", "backward", "receive forward", "receive backward", "send forward", "send backward", "wait"]
 
 
-class StageSpan(NamedTuple):
+class StageTime(NamedTuple):
     """What a stage did with a microbatch, from `began` to `ended` in seconds of this machine's clock.
 
     A receive begins when the rank asks for the message, and ends when the pass that needs it begins. A send takes no
@@ -33,7 +33,7 @@ class StageRecorder:
         self.on = False
         self.step = 0
         self._on_gpu = device.type == "cuda"
-        self._spans: list[tuple[Kind, int, int, int, Any, Any]] = []
+        self._times: list[tuple[Kind, int, int, int, Any, Any]] = []
         self._asked: dict[tuple[Kind, int, int], Any] = {}
         self._anchor: tuple[Any, float] | None = None
 
@@ -51,21 +51,21 @@ class StageRecorder:
         self._asked[kind, stage, microbatch] = self.mark()
 
     def add(self, kind: Kind, stage: int, microbatch: int, began: Any, ended: Any) -> None:
-        """Add a span between two marks."""
-        self._spans.append((kind, self.step, stage, microbatch, began, ended))
+        """Add a pass or a message between two marks."""
+        self._times.append((kind, self.step, stage, microbatch, began, ended))
 
     def received(self, kind: Kind, stage: int, microbatch: int, ended: Any) -> None:
-        """Add the span of a message that is used from `ended` on; the first and the last stage have none."""
+        """Add a message that is used from `ended` on; the first and the last stage have none."""
         asked = self._asked.pop((kind, stage, microbatch), None)
         if asked is not None:
             self.add(kind, stage, microbatch, asked, ended)
 
-    def spans(self) -> list[StageSpan]:
+    def times(self) -> list[StageTime]:
         """Return what was recorded, in order; on a GPU, wait for the recorded events first."""
-        spans = []
-        for kind, step, stage, microbatch, began, ended in self._spans:
-            spans.append(StageSpan(kind, step, stage, microbatch, self._seconds(began), self._seconds(ended)))
-        return spans
+        times = []
+        for kind, step, stage, microbatch, began, ended in self._times:
+            times.append(StageTime(kind, step, stage, microbatch, self._seconds(began), self._seconds(ended)))
+        return times
 
     def _seconds(self, mark: Any) -> float:
         if self._anchor is None:

@@ -17,7 +17,7 @@ _ATEN = torch.ops.aten
 
 
 class Rectangle(NamedTuple):
-    """A part of a tensor of one or two dimensions, as a view of a segment."""
+    """A part of a tensor of one or two dimensions, as a view of a piece of the flat tensor."""
 
     offsets: tuple[int, ...]
     tensor: Tensor

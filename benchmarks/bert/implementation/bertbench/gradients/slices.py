@@ -27,7 +27,7 @@ from bertbench.model.encoder import EncoderLayer
 from bertbench.model.logical_tensors import LogicalTensors, logical, matrices_and_vectors
 
 
-class _Segment(NamedTuple):
+class _OwnPiece(NamedTuple):
     """The elements of a logical tensor that lie in this rank's slice of a bucket."""
 
     parameter: nn.Parameter
@@ -37,7 +37,7 @@ class _Segment(NamedTuple):
     """The first element, in the flat logical tensor."""
 
 
-class _Span(NamedTuple):
+class _LogicalTensorRange(NamedTuple):
     """The place of a logical tensor in its bucket."""
 
     parameter: nn.Parameter
@@ -47,7 +47,7 @@ class _Span(NamedTuple):
 
 
 class LogicalSlices(LogicalTensors):
-    """This rank's segments of some parameters.
+    """This rank's pieces of some parameters.
 
     `fused` holds the number of logical tensors that a parameter stacks along its first dimension, if more than one.
     """
@@ -58,31 +58,31 @@ class LogicalSlices(LogicalTensors):
         """The number of logical tensors of all the parameters, on all ranks."""
         self.weights = []
         self._gradients = []
-        self._segments: list[_Segment] = []
+        self._pieces: list[_OwnPiece] = []
         for bucket, bucket_weights in zip(buckets.all, buckets.weights, strict=True):
             weights = buckets.my_slice(bucket_weights)
             gradients = buckets.my_slice(bucket.gradients)
             slice_begin = buckets.place * weights.numel()
             slice_end = slice_begin + weights.numel()
-            for span in self._logical_spans(bucket):
-                begin = max(span.begin, slice_begin)
-                end = min(span.end, slice_end)
+            for whole in self._logical_ranges(bucket):
+                begin = max(whole.begin, slice_begin)
+                end = min(whole.end, slice_end)
                 if begin < end:
                     self.weights.append(weights[begin - slice_begin : end - slice_begin])
                     self._gradients.append(gradients[begin - slice_begin : end - slice_begin])
-                    self._segments.append(_Segment(span.parameter, span.part, begin - span.begin))
+                    self._pieces.append(_OwnPiece(whole.parameter, whole.part, begin - whole.begin))
         first_numbers = dict(zip(self._counts, accumulate(self._counts.values(), initial=0), strict=False))
-        self.numbers = [first_numbers[segment.parameter] + segment.part for segment in self._segments]
-        """For each segment, the index of its logical tensor among those of all the parameters; each occurs once."""
+        self.numbers = [first_numbers[piece.parameter] + piece.part for piece in self._pieces]
+        """For each piece, the index of its logical tensor among those of all the parameters; each occurs once."""
 
-    def _logical_spans(self, bucket: Bucket) -> Iterator[_Span]:
+    def _logical_ranges(self, bucket: Bucket) -> Iterator[_LogicalTensorRange]:
         """Yield the place of each logical tensor in a bucket."""
         for parameter, start in zip(bucket.parameters, bucket.starts, strict=True):
             parts = self._counts.get(parameter, 0)
             for part in range(parts):
                 length = parameter.numel() // parts
                 begin = start + part * length
-                yield _Span(parameter, part, begin, begin + length)
+                yield _LogicalTensorRange(parameter, part, begin, begin + length)
 
     def gradients(self) -> list[Tensor]:
         """Return the gradients of `weights`, as views of the buckets."""
@@ -91,12 +91,12 @@ class LogicalSlices(LogicalTensors):
     def by_name(self, names: Mapping[Tensor, str], flat: Sequence[Tensor]) -> dict[str, Tensor]:
         """Return tensors that match `weights`, each as this rank's part of a whole logical tensor."""
         tensors: dict[str, Tensor] = {}
-        for segment, tensor in zip(self._segments, flat, strict=True):
-            parameter = segment.parameter
+        for piece, tensor in zip(self._pieces, flat, strict=True):
+            parameter = piece.parameter
             logical_tensors = logical(names[parameter], parameter.detach(), self._counts[parameter])
-            name, logical_tensor = list(logical_tensors.items())[segment.part]
+            name, logical_tensor = list(logical_tensors.items())[piece.part]
             shape = logical_tensor.shape
-            tensors[name] = SlicedTensor(shape, list(rectangles(shape, segment.start, tensor)))
+            tensors[name] = SlicedTensor(shape, list(rectangles(shape, piece.start, tensor)))
         return tensors
 
 
@@ -174,9 +174,9 @@ def sliced_norm(slices: Sequence[Tensor]) -> Tensor:
 
 
 def norms_over_slices(buckets: Buckets, fused: Mapping[Tensor, int]) -> Callable[[Tensor], Tensor]:
-    """Return a collective function: norms of this rank's segments of matrices in, norms of whole logical tensors out.
+    """Return a collective function: norms of this rank's pieces of matrices in, norms of whole logical tensors out.
 
-    Both are [2, segments]; a rank that holds no matrix calls it with no segments.
+    Both are [2, pieces]; a rank that holds no matrix calls it with no pieces.
     """
     matrices, _ = matrices_and_vectors(buckets.parameters)
     slices = LogicalSlices(buckets, matrices, fused)

@@ -12,7 +12,7 @@ from torch import Tensor, distributed
 
 from bertbench.common.phase_clock import in_phase
 from bertbench.common.phases import STAGE_WAIT
-from bertbench.common.stage_spans import StageRecorder
+from bertbench.common.stage_times import StageRecorder
 from bertbench.config import System
 from bertbench.loading.batch import Batch
 from bertbench.loading.loader import LoadedPart

@@ -11,7 +11,7 @@ from torch.distributed.pipelining import PipelineStage
 
 from bertbench.common.phase_clock import in_phase
 from bertbench.common.phases import BACKWARD, FORWARD
-from bertbench.common.stage_spans import Kind, StageRecorder
+from bertbench.common.stage_times import Kind, StageRecorder
 
 
 class TimedStage(PipelineStage):

@@ -10,52 +10,52 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from statistics import median
 
-from bertbench.common.stage_spans import StageSpan
+from bertbench.common.stage_times import StageTime
 from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.runs.files import ResultFiles
 from bertbench.runs.trace_format import PASSES, PIPELINE, Event, process_name, span, track_name
 
 _CLOCK_ROUNDS = 5
-Spans = list[list[StageSpan]]
-"""The spans of each rank of the pipeline."""
+StageTimes = list[list[StageTime]]
+"""What the stages of each rank did."""
 
 
-def bubble_of_spans(spans: Spans) -> float | None:
+def bubble_of_times(stage_times: StageTimes) -> float | None:
     """Return the bubble of the recorded steps; None if there are none."""
-    total_s = seconds_of_steps(spans)
-    busy_s = sum(stage_span.ended - stage_span.began for stage_span in _passes(spans))
-    return 1 - busy_s / (len(spans) * total_s) if total_s else None
+    total_s = seconds_of_steps(stage_times)
+    busy_s = sum(stage_time.ended - stage_time.began for stage_time in _passes(stage_times))
+    return 1 - busy_s / (len(stage_times) * total_s) if total_s else None
 
 
-def seconds_of_steps(spans: Spans) -> float:
+def seconds_of_steps(stage_times: StageTimes) -> float:
     """Return the seconds from the first to the last pass of a step, summed over the recorded steps."""
-    passes = _passes(spans)
+    passes = _passes(stage_times)
     total_s = 0.0
-    for step in {stage_span.step for stage_span in passes}:
-        of_step = [stage_span for stage_span in passes if stage_span.step == step]
-        total_s += max(stage_span.ended for stage_span in of_step) - min(stage_span.began for stage_span in of_step)
+    for step in {stage_time.step for stage_time in passes}:
+        of_step = [stage_time for stage_time in passes if stage_time.step == step]
+        total_s += max(stage_time.ended for stage_time in of_step) - min(stage_time.began for stage_time in of_step)
     return total_s
 
 
-def _passes(spans: Spans) -> list[StageSpan]:
-    return [stage_span for of_rank in spans for stage_span in of_rank if stage_span.kind in PASSES]
+def _passes(stage_times: StageTimes) -> list[StageTime]:
+    return [stage_time for of_rank in stage_times for stage_time in of_rank if stage_time.kind in PASSES]
 
 
-def write_pipeline_trace(own: list[StageSpan], system: System, world: World, files: ResultFiles | None) -> None:
+def write_pipeline_trace(own: list[StageTime], system: System, world: World, files: ResultFiles | None) -> None:
     """Write what the ranks of the first pipeline recorded; nothing if the run had too few steps. Collective."""
     layout = system.layout
     offset_s = _clock_offset(world)
     moved = []
-    for stage_span in own:
-        moved.append(stage_span._replace(began=stage_span.began - offset_s, ended=stage_span.ended - offset_s))
+    for stage_time in own:
+        moved.append(stage_time._replace(began=stage_time.began - offset_s, ended=stage_time.ended - offset_s))
     place = layout.coordinate(world.rank)
     of_ranks = world.from_all(moved if (place.data, place.tensor) == (0, 0) else None)
-    spans = [spans for spans in of_ranks if spans]
-    if files is None or len(spans) < layout.pipeline:
+    stage_times = [of_rank for of_rank in of_ranks if of_rank]
+    if files is None or len(stage_times) < layout.pipeline:
         return
     with files.open_trace() as trace:
-        trace.add(pipeline_events(spans, unix_s=time.time() - time.perf_counter()))
+        trace.add(pipeline_events(stage_times, unix_s=time.time() - time.perf_counter()))
 
 
 def _clock_offset(world: World) -> float:
@@ -70,47 +70,49 @@ def _clock_offset(world: World) -> float:
     return median(offsets)
 
 
-def pipeline_events(spans: Spans, unix_s: float) -> Iterator[Event]:
+def pipeline_events(stage_times: StageTimes, unix_s: float) -> Iterator[Event]:
     """Yield the events of one pipeline's recorded steps.
 
     Each rank has one track for its passes and waits, and one for its messages. `unix_s` is the time at which the clock
-    of the spans was 0, in seconds since 1970.
+    of the times was 0, in seconds since 1970.
     """
-    yield process_name(PIPELINE, f"pipeline of {len(spans)} ranks")
-    for rank, of_rank in enumerate(spans):
+    yield process_name(PIPELINE, f"pipeline of {len(stage_times)} ranks")
+    for rank, of_rank in enumerate(stage_times):
         yield track_name(PIPELINE, 2 * rank, f"rank {rank}: passes")
         yield track_name(PIPELINE, 2 * rank + 1, f"rank {rank}: messages")
-        for stage_span in (*of_rank, *waits(of_rank)):
-            is_wait = stage_span.kind == "wait"
-            is_message = not is_wait and stage_span.kind not in PASSES
-            title = "wait" if is_wait else f"{stage_span.kind} {stage_span.microbatch}, stage {stage_span.stage}"
+        for stage_time in (*of_rank, *waits(of_rank)):
+            is_wait = stage_time.kind == "wait"
+            is_message = not is_wait and stage_time.kind not in PASSES
+            title = "wait" if is_wait else f"{stage_time.kind} {stage_time.microbatch}, stage {stage_time.stage}"
             yield span(
                 PIPELINE,
                 2 * rank + 1 if is_message else 2 * rank,
                 title,
-                unix_s + stage_span.began,
-                _arrival(stage_span, spans) - stage_span.began,
-                kind=stage_span.kind,
-                step=stage_span.step,
-                stage=stage_span.stage,
-                microbatch=stage_span.microbatch,
+                unix_s + stage_time.began,
+                _arrival(stage_time, stage_times) - stage_time.began,
+                kind=stage_time.kind,
+                step=stage_time.step,
+                stage=stage_time.stage,
+                microbatch=stage_time.microbatch,
             )
 
 
-def _arrival(stage_span: StageSpan, spans: Spans) -> float:
-    """Return the end of a span; for a send, the time when the other rank uses the message."""
-    if not stage_span.kind.startswith("send"):
-        return stage_span.ended
-    direction = stage_span.kind.removeprefix("send ")
-    stage = stage_span.stage + (1 if direction == "forward" else -1)
-    wanted = (f"receive {direction}", stage_span.step, stage, stage_span.microbatch)
-    other = spans[stage % len(spans)]
-    return next((received.ended for received in other if received[:4] == wanted), stage_span.ended)
+def _arrival(stage_time: StageTime, stage_times: StageTimes) -> float:
+    """Return the end of a pass or a message; for a send, the time when the other rank uses the message."""
+    if not stage_time.kind.startswith("send"):
+        return stage_time.ended
+    direction = stage_time.kind.removeprefix("send ")
+    stage = stage_time.stage + (1 if direction == "forward" else -1)
+    wanted = (f"receive {direction}", stage_time.step, stage, stage_time.microbatch)
+    other = stage_times[stage % len(stage_times)]
+    return next((received.ended for received in other if received[:4] == wanted), stage_time.ended)
 
 
-def waits(of_rank: Sequence[StageSpan]) -> Iterator[StageSpan]:
+def waits(of_rank: Sequence[StageTime]) -> Iterator[StageTime]:
     """Yield the waits between a rank's passes in each step; microbatch and stage are those of the next pass."""
-    passes = sorted((span for span in of_rank if span.kind in PASSES), key=lambda span: span.began)
+    passes = sorted(
+        (stage_time for stage_time in of_rank if stage_time.kind in PASSES), key=lambda stage_time: stage_time.began
+    )
     for before, after in pairwise(passes):
         if before.step == after.step and after.began > before.ended:
             yield after._replace(kind="wait", began=before.ended, ended=after.began)

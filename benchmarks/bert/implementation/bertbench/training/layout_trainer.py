@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from bertbench.common.phase_clock import in_phase
 from bertbench.common.phases import BACKWARD, FORWARD
-from bertbench.common.stage_spans import StageSpan
+from bertbench.common.stage_times import StageTime
 from bertbench.config import System
 from bertbench.data.store.columns import Integers
 from bertbench.distributed.startup import Startup
@@ -115,9 +115,9 @@ class LayoutTrainer(Trainer):
         """Return this rank's stages."""
         return self._stages
 
-    def stage_spans(self) -> list[StageSpan]:
-        """Return what this rank's stages recorded; see `Trainer.stage_spans`."""
-        return [] if self.pipeline is None else self.pipeline.recorder.spans()
+    def stage_times(self) -> list[StageTime]:
+        """Return what this rank's stages recorded; see `Trainer.stage_times`."""
+        return [] if self.pipeline is None else self.pipeline.recorder.times()
 
     def _accumulate(self, parts: Sequence[LoadedPart]) -> Tensor:
         loss = self._run_stage(parts) if self.pipeline is None else self.pipeline.run(parts)

@@ -132,7 +132,7 @@ def _write_last_files(
     if system.layout.pipeline > 1:
         from bertbench.runs.pipeline_trace import write_pipeline_trace  # noqa: PLC0415 - for few runs
 
-        write_pipeline_trace(trainer.stage_spans(), system, world, files)
+        write_pipeline_trace(trainer.stage_times(), system, world, files)
     if system.checkpoint.final_weights:
         progress.message(write_final_weights(system, world, trainer, files, seed, run.samples))
 

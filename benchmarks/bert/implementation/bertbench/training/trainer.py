@@ -29,7 +29,7 @@ from bertbench.training.gradient_path import GradientPath
 from bertbench.training.step_description import StepDescription
 
 if TYPE_CHECKING:
-    from bertbench.common.stage_spans import StageSpan
+    from bertbench.common.stage_times import StageTime
 
 
 class Trainer(ABC):
@@ -115,7 +115,7 @@ class Trainer(ABC):
             loss_scale=update.loss_scale,
         )
 
-    def stage_spans(self) -> "list[StageSpan]":
+    def stage_times(self) -> "list[StageTime]":
         """Return the passes and messages that this rank's stages of a pipeline recorded; none without a pipeline."""
         return []
 
