@@ -21,7 +21,8 @@ Use = dict[str, float]
 class ResourceUse:
     """The use of one rank, on a CPU or on a CUDA device.
 
-    `cores_busy` is the processor time of the rank's process, in all its threads, over the time since the last reading.
+    `cores_busy` is the processor time of the rank's process, in all its threads, over the time since the last reading,
+    or since `start`.
     `device_busy` is the share of the last second or less in which a kernel ran, as the driver counts it; kernels of
     other programs on the GPU count, too. `memory_gb` and `peak_memory_gb` are 10^9 bytes: on CUDA those that torch has
     reserved, on a CPU those of the process, both now and at most so far.
@@ -30,16 +31,18 @@ class ResourceUse:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._gpu = _handle(device) if device.type == "cuda" else None
+        self.start()
+
+    def start(self) -> None:
+        """Count the processor time from now on."""
         self._read_at = time.perf_counter()
         self._processor_s = time.process_time()
 
     def read(self) -> Use:
         """Return the use now; cheap enough for every step on a CPU (about 10 us)."""
-        now = time.perf_counter()
-        processor_s = time.process_time()
-        use = {"cores_busy": (processor_s - self._processor_s) / (now - self._read_at)}
-        self._read_at = now
-        self._processor_s = processor_s
+        used_s = time.process_time() - self._processor_s
+        use = {"cores_busy": used_s / (time.perf_counter() - self._read_at)}
+        self.start()
         busy = None if self._gpu is None else ask_driver(pynvml.nvmlDeviceGetUtilizationRates, self._gpu)
         if busy is not None:
             use["device_busy"] = busy.gpu / 100
