@@ -24,7 +24,7 @@ from bertbench.config.optimizer import OptimizerSettings
 from bertbench.gradients.buckets import Buckets, ModelWeights, bucket_table
 from bertbench.gradients.clip import after_coefficient
 from bertbench.loading.batch import Batch, batch_of
-from bertbench.loading.filler import filled
+from bertbench.loading.filler import filled_to_round_size
 from bertbench.model.attention import flash_attention
 from bertbench.model.bert import Bert, ReadStates
 from bertbench.model.compiled import compile_pieces
@@ -92,7 +92,7 @@ def batch_of_tokens(tokens: int) -> Batch:
     count = int(np.searchsorted(np.cumsum(lengths), tokens)) + 1
     lengths = lengths[:count]
     lengths[-1] -= lengths.sum() - tokens
-    return filled(batch_of(samples_of_lengths(np.sort(lengths)[::-1], _SEED)))
+    return filled_to_round_size(batch_of(samples_of_lengths(np.sort(lengths)[::-1], _SEED)))
 
 
 def count_pieces(

@@ -21,7 +21,7 @@ from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.gradients import exchange
 from bertbench.loading.bins import Bins, BinSampler
-from bertbench.loading.filler import fill_to, size_of
+from bertbench.loading.filler import filled_to_size, size_of
 from bertbench.loading.loader import LoadedPart, LoadedStep, Loader
 from bertbench.loading.sampler import Sampler
 from bertbench.model import attention
@@ -235,7 +235,7 @@ def check_bins(world: World, system: System, bins: Bins) -> None:
             for batch in (second, first):
                 trainer.model.load_state_dict(weights)
                 trainer.optimizer.reset()
-                loaded = LoadedPart(part, fill_to(batch, size))
+                loaded = LoadedPart(part, filled_to_size(batch, size))
                 with Operations() as operations:
                     report = trainer.step(0, [loaded])
                 shapes.append(operations.shapes)
@@ -312,7 +312,7 @@ def check_compilations(world: World, system: System, bins: Bins) -> None:
         after_init = graphs.frame_count
         assert after_init >= 4, "embeddings, both pieces of a layer, head, loss"
         (part, batch), *_ = raw_batches(world, system, 1)
-        used = [fill_to(batch, size) for size in bins.all if bins.holds(size, size_of(batch))]
+        used = [filled_to_size(batch, size) for size in bins.all if bins.holds(size, size_of(batch))]
         used += [bins.fill(one.batch) for one in raw_batches(world, system, 12)]
         assert len({size_of(one) for one in used}) >= 3
         for one in used:
