@@ -1,5 +1,6 @@
-"""Damage files in the ways that disks and networks do."""
+"""Damage files in the ways that disks and networks do, and manifests that no longer fit their data."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,3 +29,13 @@ def instead(make: Callable[[Path], object]) -> Callable[[Path], object]:
 
 def linked(target: str) -> Callable[[Path], object]:
     return instead(lambda path: path.symlink_to(target))
+
+
+def change_manifest(folder: Path, *where: str | int, value: object) -> None:
+    """Change one value of a dataset's manifest."""
+    path = folder / "manifest.json"
+    content = part = json.loads(path.read_text())
+    for name in where[:-1]:
+        part = part[name]
+    part[where[-1]] = value
+    path.write_text(json.dumps(content))

@@ -12,10 +12,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
-import pynvml
-
 from bertbench.common.children import child_processes, dying_with_us
-from bertbench.machine.gpus import ask_driver, visible_gpus
+from bertbench.machine.gpus import share_busy, visible_gpus
 
 _EVERY_S = 0.2
 
@@ -28,7 +26,7 @@ class UseSample(NamedTuple):
     processor_s: dict[int, float]
     """The processor time of each process since its start."""
     gpu_busy: float | None = None
-    """The share of the last sampling period (1 s or less) in which a GPU ran a kernel; the mean of all GPUs, if any."""
+    """The mean `share_busy` of the GPUs, if there are any."""
 
 
 def run_sampled(words: Sequence[str], gpus: int) -> tuple[subprocess.CompletedProcess[str], list[UseSample]]:
@@ -43,9 +41,8 @@ def run_sampled(words: Sequence[str], gpus: int) -> tuple[subprocess.CompletedPr
                 output, errors = process.communicate(timeout=_EVERY_S)
                 break
             except subprocess.TimeoutExpired:
-                busy = [ask_driver(pynvml.nvmlDeviceGetUtilizationRates, gpu) for gpu in handles]
-                percents = [rates.gpu for rates in busy if rates is not None]
-                gpu_busy = fmean(percents) / 100 if percents else None
+                known_shares = [share for gpu in handles if (share := share_busy(gpu)) is not None]
+                gpu_busy = fmean(known_shares) if known_shares else None
                 samples.append(UseSample(1e3 * time.time(), _processor_times(process.pid), gpu_busy))
     return subprocess.CompletedProcess(words, process.returncode, output, errors), samples
 

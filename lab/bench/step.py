@@ -27,7 +27,7 @@ from bertbench.common.tables import table_lines
 from bertbench.config.optimizer import OptimizerSettings
 from bertbench.data.store.columns import Columns
 from bertbench.loading.batch import batch_of
-from bertbench.loading.filler import filled
+from bertbench.loading.filler import filled_to_round_size
 from bertbench.model.arithmetic import autocast_type, computing, set_arithmetic
 from bertbench.model.bert import Bert
 from bertbench.model.options import PrecisionName, default_mode, wants_few_sizes
@@ -228,7 +228,7 @@ def _ours(device: torch.device, shape: BertShape, dtype: PrecisionName, seed: in
 
     def step(content: Columns) -> None:
         batch = batch_of(content)
-        loaded = (filled(batch) if fills else batch).to(device)
+        loaded = (filled_to_round_size(batch) if fills else batch).to(device)
         with computing(dtype, device):
             sums = model.loss_sums(loaded.inputs, loaded.labels)
         weights = 1 / int(content.masked.sum()), 1 / len(content.lengths)

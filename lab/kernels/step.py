@@ -24,11 +24,11 @@ from bertbench.config.optimizer import OptimizerSettings
 from bertbench.gradients.buckets import Buckets, ModelWeights, bucket_table
 from bertbench.gradients.clip import after_coefficient
 from bertbench.loading.batch import Batch, batch_of
-from bertbench.loading.filler import filled
+from bertbench.loading.filler import filled_to_round_size
 from bertbench.model.attention import flash_attention
 from bertbench.model.bert import Bert, ReadStates
 from bertbench.model.compiled import compile_pieces
-from bertbench.model.encoder import Normalised
+from bertbench.model.encoder import UnscaledStates
 from bertbench.model.fp8_linear import multiply_in_fp8
 from bertbench.model.fp8_scaling import DelayedScaling
 from bertbench.model.loss import LossSums
@@ -92,7 +92,7 @@ def batch_of_tokens(tokens: int) -> Batch:
     count = int(np.searchsorted(np.cumsum(lengths), tokens)) + 1
     lengths = lengths[:count]
     lengths[-1] -= lengths.sum() - tokens
-    return filled(batch_of(samples_of_lengths(np.sort(lengths)[::-1], _SEED)))
+    return filled_to_round_size(batch_of(samples_of_lengths(np.sort(lengths)[::-1], _SEED)))
 
 
 def count_pieces(
@@ -186,7 +186,7 @@ class _Step:
         first, second, *_ = model.encoder_layers()
         hidden_TD = torch.empty(count, width, dtype=stream, requires_grad=True)
         norm = first.feed_forward_norm
-        given_TD = Normalised(hidden_TD, norm.weight.detach(), norm.bias.detach())
+        given_TD = UnscaledStates(hidden_TD, norm.weight.detach(), norm.bias.detach())
         heads, dropout = model.shape.attention_heads, model.shape.attention_dropout
         qkv_T3HK = torch.empty(count, 3, heads, width // heads, dtype=_PRODUCTS, requires_grad=True)
         context_TD = torch.empty(count, width, dtype=_PRODUCTS, requires_grad=True)

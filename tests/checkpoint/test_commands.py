@@ -18,8 +18,7 @@ from bertbench.training.evaluator import Evaluator
 from bertbench.training.whole_trainer import WholeTrainer
 from compliance import judge_log
 from tests.checkpoint.bundles import tensorflow_1, with_optimizer, write_bundle
-from tests.checkpoint.test_conversion import CONFIG
-from tests.checkpoint.test_weights_file import PADDED, tiny_weights, write_tiny
+from tests.checkpoint.tiny_weights import CONFIG, PADDED, tiny_weights, write_tiny
 from tests.conftest import Answer, Captured, Printed, Tiny
 from tests.ranks import run_command, run_ranks
 

@@ -15,20 +15,7 @@ from bertbench.checkpoint.weights_file import Weights
 from bertbench.common.errors import CheckpointError
 from bertbench.model.shape import BertShape
 from tests.checkpoint.bundles import TINY, tensorflow_1, with_optimizer, write_bundle
-
-CONFIG = {
-    "vocab_size": 89,
-    "hidden_size": 14,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 23,
-    "max_position_embeddings": 29,
-    "type_vocab_size": 2,
-    "hidden_act": "gelu",
-    "hidden_dropout_prob": 0.0,
-    "attention_probs_dropout_prob": 0.0,
-    "initializer_range": 0.02,
-}
+from tests.checkpoint.tiny_weights import CONFIG
 
 
 @pytest.fixture

@@ -1,58 +1,13 @@
 """Resuming from a snapshot equals never having stopped, to the last bit, on real gloo processes."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from torch.nn.utils import parameters_to_vector
 
 from bertbench.balance.plan import METHODS
-from bertbench.checkpoint.snapshot_folder import step_folder
-from bertbench.config import System
-from bertbench.distributed.world import World
-from bertbench.model.logical_tensors import local
-from bertbench.runs.files import ResultFiles
-from bertbench.training.technique import EVERY_STEP, Technique
-from bertbench.training.trainer import Trainer
+from tests.checkpoint.whole_and_resumed import DROPOUT, EVERY, TAKEN, trained, whole_and_resumed
 from tests.conftest import Tiny
 from tests.ranks import run_ranks
-from tests.relay import take_steps
-
-STEPS, TAKEN = 7, 4
-DROPOUT = "model.hidden_dropout=0.1"  # so that random states matter
-EVERY = f"checkpoint.every_steps={TAKEN}"
-
-Ended = tuple[list[float], list[float]]
-"""Losses by step, and all weights: training's, and those that evaluations read."""
-
-
-def both(
-    world: World, systems: list[System], folder: Path, techniques: Sequence[Technique] = ()
-) -> list[tuple[Ended, Ended]]:
-    """For each system, take all steps, with a snapshot on the way, and the last steps again, resumed from it."""
-    answers = []
-    for number, system in enumerate(systems):
-        log = folder / f"result_{number}.txt"
-        technique = techniques[number] if techniques else EVERY_STEP
-        all_steps = trained(world, system, log, technique=technique)
-        answers.append((all_steps, trained(world, system, log, goes_on=True, technique=technique)))
-    return answers
-
-
-def trained(world: World, system: System, log: Path, goes_on: bool = False, technique: Technique = EVERY_STEP) -> Ended:
-    before = step_folder(ResultFiles(log).snapshots, TAKEN) if goes_on else None
-    steps = range(TAKEN if goes_on else 0, STEPS)
-    trainer, losses, _ = take_steps(world, system, log, steps, before, held, technique)
-    weights = held(trainer)
-    with trainer.evaluating():
-        weights += held(trainer)
-    trainer.close()
-    return losses, weights
-
-
-def held(trainer: Trainer) -> list[float]:
-    return parameters_to_vector([local(parameter) for parameter in trainer.model.parameters()]).tolist()
-
 
 AVERAGED = "optimizer.ema_decay=0.9"
 FP16 = ("communication.compression=fp16", "precision.initial_loss_scale=1e30")  # steps overflow
@@ -94,7 +49,9 @@ SLOW = (1, NAMES[2]), (2, NAMES[1]), *((2, name) for name in NAMES[7:])
 )
 def test_resuming_is_exact(tiny: Tiny, tmp_path: Path, ranks: int, name: str) -> None:
     common = (DROPOUT, EVERY, f"launch.ranks_per_node={ranks}")
-    for pairs in run_ranks(ranks, both, [tiny(*common, *overrides) for overrides in SYSTEMS[name]], tmp_path):
+    for pairs in run_ranks(
+        ranks, whole_and_resumed, [tiny(*common, *overrides) for overrides in SYSTEMS[name]], tmp_path
+    ):
         for (losses, weights), (losses_on, weights_on) in pairs:
             assert losses_on == losses[TAKEN:]
             assert weights_on == weights
@@ -102,7 +59,7 @@ def test_resuming_is_exact(tiny: Tiny, tmp_path: Path, ranks: int, name: str) ->
 
 def test_another_number_of_ranks_resumes_from_sharded_state(tiny: Tiny, tmp_path: Path) -> None:
     on_two, on_one = (tiny(EVERY, "optimizer.sharded=true", f"launch.ranks_per_node={ranks}") for ranks in (2, 1))
-    ((losses, _), _), *_ = run_ranks(2, both, [on_two], tmp_path)[0]
+    ((losses, _), _), *_ = run_ranks(2, whole_and_resumed, [on_two], tmp_path)[0]
     ((losses_on, _),) = run_ranks(1, trained, on_one, tmp_path / "result_0.txt", True)
     # fp32 sums in another order
     assert losses_on == pytest.approx(losses[TAKEN:], abs=2e-5)

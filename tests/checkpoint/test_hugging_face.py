@@ -21,7 +21,7 @@ from bertbench.loading.batch import batch_of
 from bertbench.model.bert import Bert
 from bertbench.model.span import SpanBert
 from tests.checkpoint.bundles import TINY
-from tests.checkpoint.test_weights_file import PADDED, write_tiny
+from tests.checkpoint.tiny_weights import PADDED, write_tiny
 from tests.tiny import Sample, columns_of
 
 DECODER = "cls.predictions.decoder.weight"

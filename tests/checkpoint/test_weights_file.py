@@ -1,5 +1,5 @@
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -9,24 +9,11 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from bertbench.checkpoint.weights_file import FORMAT, Weights, write_weights
+from bertbench.checkpoint.weights_file import FORMAT, Weights
 from bertbench.common.errors import CheckpointError
 from bertbench.model.bert import Bert
-from tests.checkpoint.bundles import TINY
+from tests.checkpoint.tiny_weights import PADDED, tiny_weights, write_tiny
 from tests.damage import cut
-
-PADDED = replace(TINY, vocab_size=97)
-
-
-def tiny_weights(seed: int = 3) -> dict[str, Tensor]:
-    model = Bert(PADDED)
-    model.initialize(torch.Generator().manual_seed(seed))
-    return model.state_dict()
-
-
-def write_tiny(path: Path, tensors: Mapping[str, Tensor] | None = None) -> Path:
-    write_weights(path, tensors or tiny_weights(), PADDED, 89, "a test")
-    return path
 
 
 @pytest.fixture

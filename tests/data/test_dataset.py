@@ -23,10 +23,9 @@ from bertbench.data.text.prepare import Texts, prepare
 from bertbench.launch.preflight import this_node
 from bertbench.loading.batch import gather, read_samples
 from bertbench.loading.inputs import open_data
-from tests.damage import cut
+from tests.damage import change_manifest, cut
 from tests.data.datasets import QUIET, written
 from tests.data.published import SAMPLES
-from tests.data.test_verify import change_manifest
 from tests.tiny import columns_of, samples_of, tiny_text
 
 

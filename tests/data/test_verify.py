@@ -1,4 +1,3 @@
-import json
 import re
 import shutil
 from collections.abc import Callable
@@ -11,7 +10,7 @@ import pytest
 from bertbench.data.store.manifest import Manifest, file_sha256
 from bertbench.data.store.shards import write_shard, write_split
 from tests.conftest import Answer, Printed
-from tests.damage import flip
+from tests.damage import change_manifest, flip
 from tests.data.published import SAMPLES
 from tests.tiny import Sample, columns_of
 
@@ -21,15 +20,6 @@ def rewritten(folder: Path, samples: list[Sample], shard_samples: int) -> None:
     shutil.rmtree(folder / "train")
     train = write_split(folder / "train", [columns_of(samples)], shard_samples)
     Manifest(**{**vars(Manifest.read(folder)), "train": train}).write(folder)
-
-
-def change_manifest(folder: Path, *where: str | int, value: object) -> None:
-    path = folder / "manifest.json"
-    content = part = json.loads(path.read_text())
-    for name in where[:-1]:
-        part = part[name]
-    part[where[-1]] = value
-    path.write_text(json.dumps(content))
 
 
 def fall_back(folder: Path) -> None:

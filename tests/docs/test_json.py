@@ -16,7 +16,10 @@ from bertbench.cli.main import main
 from bertbench.runs.files import ResultFiles
 from bertbench.training.rank_run import outcome
 from compliance.__main__ import argument_parser
+from tests.checkpoint.bundles import tensorflow_1, write_bundle
+from tests.checkpoint.tiny_weights import CONFIG, write_tiny
 from tests.conftest import Captured, write_json
+from tests.data import published
 from tests.docs.listing import REPOSITORY
 from tests.tiny import TINY_SYSTEM
 
@@ -33,12 +36,28 @@ CALLS = {
     ("data verify", ""): "data verify data",
     ("data verify", "of a download"): "data verify results",
     ("data show", ""): "data show data",
+    ("data convert-hdf5", ""): "data convert-hdf5 samples.hdf5 --vocab-size 53 --out from_hdf5",
+    ("data convert-tfrecord", ""): "data convert-tfrecord samples.tfrecord --vocab-size 53 --out from_tfrecord",
+    ("data shuffle", ""): "data shuffle data --seed 3 --shards 2 --out shuffled",
+    ("checkpoint import", ""): "checkpoint import --from-tf model.ckpt --config bert_config.json --out imported",
+    ("checkpoint show", ""): "checkpoint show weights.safetensors",
+    ("checkpoint export", ""): "checkpoint export weights.safetensors --to-hf exported",
+    ("evaluate", ""): "evaluate tiny.json --weights weights.safetensors",
+    ("fill-mask", ""): "fill-mask [MASK] --weights weights.safetensors --vocab data/vocab.txt",
     ("finetune squad", "--score"): "finetune squad --dev tests/finetune/questions.json --score predictions.json",
     ("report", ""): f"report {RESULT}",
     ("report", "--list"): f"report --list {RESULT}",
     ("compare", ""): f"compare {RESULT} results/cpu_demo/bert/result_1.txt",
+    ("package", ""): "package --results tests/recorded/results --submitter bertbench --allow-dirty --out org cpu_demo",
 }
-"""By command and mode: a call that prints its answer without a run, weights or a tracker."""
+"""By command and mode: a call that prints its answer in at most a few seconds."""
+NOT_CALLED = {
+    ("train", ""),  # compared below
+    ("launch", "a list, with an object for each run"),  # the objects of `train`
+    ("finetune squad", ""),  # trains
+    ("preflight", ""),  # starts ranks: compared in tests/launch/test_preflight.py
+    ("track", ""),  # needs a tracker, which the tests' environment may lack
+}
 
 
 def fields_of(answer: Any) -> set[str]:
@@ -49,7 +68,7 @@ def fields_of(answer: Any) -> set[str]:
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Path, text: Path) -> Path:
-    """A folder with a tiny system and its data, recorded results, predictions and a reference."""
+    """A folder with a tiny system, its data and weights, others' samples and checkpoints, and recorded results."""
     place = tmp_path_factory.mktemp("json")
     for name in ("results", "tests"):
         (place / name).symlink_to(REPOSITORY / name)
@@ -58,6 +77,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Path, text: Pa
     settings = {**TINY_SYSTEM, "data": {**TINY_SYSTEM["data"], "path": str(place / "data")}}
     write_json(place / "tiny.json", settings)
     write_json(place / "predictions.json", {})
+    published.write_hdf5(place / "samples.hdf5", published.fixed_fields())
+    published.write_tfrecord(
+        place / "samples.tfrecord", [published.example(published.features(sample)) for sample in published.SAMPLES]
+    )
+    write_bundle(place / "model.ckpt", tensorflow_1())
+    write_json(place / "bert_config.json", CONFIG)
+    write_tiny(place / "weights.safetensors")
     return place
 
 
@@ -77,6 +103,11 @@ SLOW = {("config init", ""), ("estimate", "--layouts")}
 def test_an_answer_has_the_fields_of_the_help_and_no_others(command: str, mode: str, folder: Path) -> None:
     (documented,) = [set(answer.fields) for answer in ANSWERS[command] if answer.mode == mode]
     assert fields_of(answered(CALLS[command, mode], folder)) == documented
+
+
+def test_no_answer_is_forgotten() -> None:
+    documented = {(command, answer.mode) for command, answers in ANSWERS.items() for answer in answers}
+    assert documented == CALLS.keys() | NOT_CALLED
 
 
 def test_a_run_s_answer_has_the_fields_of_the_help() -> None:

@@ -37,6 +37,17 @@ begin()
 subprocess.run([sys.executable, "-c", "import time; from bertbench.common.children import temporary_folder; "
     "print(temporary_folder(), flush=True); time.sleep(3600)"])
 """
+ENDING = """
+import os, sys, time
+from bertbench.common.children import begin
+class Slow:
+    def __del__(self, write=os.write, sleep=time.sleep):
+        write(1, b"ending\\n")
+        sleep(1)
+slow = Slow()  # deleted with its module, when Python has removed all handlers
+begin()
+sys.exit(75)
+"""
 ORPHAN = "from bertbench.common.children import die_with_parent; die_with_parent(parent=0)"
 
 
@@ -69,3 +80,13 @@ def test_a_stopped_command_removes_the_temporary_folders_of_the_processes_that_i
         command.send_signal(signal.SIGTERM)
         command.communicate(timeout=LIMIT_S)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_while_python_is_ending_leaves_the_exit_code_as_it_was(number: signal.Signals) -> None:
+    with subprocess.Popen([sys.executable, "-c", ENDING], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as command:
+        assert command.stdout is not None
+        assert command.stdout.readline() == b"ending\n"
+        command.send_signal(number)
+        _, said = command.communicate(timeout=LIMIT_S)
+    assert (command.returncode, said) == (75, b"")

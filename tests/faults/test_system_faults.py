@@ -12,8 +12,7 @@ from bertbench.checkpoint.hugging_face import export
 from bertbench.checkpoint.weights_file import Weights
 from bertbench.common.system_faults import uncaught
 from tests.checkpoint.bundles import tensorflow_1, write_bundle
-from tests.checkpoint.test_conversion import CONFIG
-from tests.checkpoint.test_weights_file import write_tiny
+from tests.checkpoint.tiny_weights import CONFIG, write_tiny
 from tests.conftest import Printed
 from tests.data import published
 from tests.data.published import SAMPLES

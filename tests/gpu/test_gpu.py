@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from bertbench.balance.random_samples import samples_of_lengths
 from bertbench.gradients.clip import after_coefficient, gradient_norm
 from bertbench.loading.batch import Batch, batch_of
-from bertbench.loading.filler import filled
+from bertbench.loading.filler import filled_to_round_size
 from bertbench.model.arithmetic import computing, set_arithmetic
 from bertbench.model.attention import flash_attention, kernel_for, plain_attention
 from bertbench.model.bert import Bert
@@ -86,7 +86,7 @@ class Training:
 
     def batch(self, seed: int) -> Batch:
         batch = made_up(seed)
-        return (filled(batch) if self.filled else batch).to(CUDA)
+        return (filled_to_round_size(batch) if self.filled else batch).to(CUDA)
 
     def step(self, batch: Batch) -> Tensor:
         """The loss, on the device."""

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from bertbench.cli.json_fields import ANSWERS
 from bertbench.cli.main import main
 from bertbench.distributed.spawn import environments_of
 from bertbench.launch.allocation import add_problems
@@ -91,6 +92,8 @@ def test_alone_it_starts_its_own_ranks_and_says_what_is_missing(
 ) -> None:
     assert main(["preflight", tiny_file, "--json", "--set", f"data.path={tmp_path}/none"]) == 1
     report = json.loads(capfd.readouterr().out)
+    (documented,) = ANSWERS["preflight"]
+    assert report.keys() == documented.fields.keys() | {"command"}
     (problem,) = report["problems"]
     assert "none/manifest.json: cannot be read (No such file or directory)" in problem
     (node,) = report["nodes"]

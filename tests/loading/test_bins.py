@@ -9,7 +9,7 @@ import torch
 from bertbench.balance.random_samples import draw_lengths, samples_of_lengths
 from bertbench.loading.batch import Batch, batch_of
 from bertbench.loading.bins import Bins, BinSampler, longest_part
-from bertbench.loading.filler import fill_to, size_of
+from bertbench.loading.filler import filled_to_size, size_of
 from bertbench.loading.inputs import open_data
 from bertbench.loading.loader import Loader
 from bertbench.training.build import make_sampler
@@ -33,7 +33,7 @@ BINS = Bins([size_of(drawn(seed)) for seed in range(200)], longest=512)
 
 def test_filler_sequences_have_a_token_and_fit_the_model() -> None:
     for size in BINS.all:
-        filled = fill_to(of_length(5, count=1), size)
+        filled = filled_to_size(of_length(5, count=1), size)
         lengths = filled.sequences.cu_seqlens_S1.diff()[1:]
         assert lengths.min() >= 1
         assert lengths.max() <= 512

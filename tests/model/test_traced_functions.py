@@ -27,7 +27,7 @@ ARGUMENTS: dict[Any, Callable[[torch.dtype], tuple[Any, ...]]] = {
     compiled_layer._Linear: lambda dtype: (drawn(5, 7, dtype=dtype), *weight_and_copy(dtype), drawn(3), True),
     compiled_layer._BiasGelu: lambda dtype: (drawn(5, 7, dtype=dtype), drawn(7)),
     compiled_layer._LayerNorm: lambda dtype: (drawn(5, 7), drawn(7), drawn(7), 1e-12, dtype),
-    compiled_layer._Restored: lambda dtype: (drawn(5, 7, dtype=dtype), torch.randn(7), torch.randn(7)),
+    compiled_layer._Scaled: lambda dtype: (drawn(5, 7, dtype=dtype), torch.randn(7), torch.randn(7)),
     head_loss._HeadLoss: lambda dtype: (drawn(3, 7), drawn(11, 7), drawn(11), torch.tensor([4, IGNORED, 10]), dtype),
 }
 

@@ -44,7 +44,7 @@ def test_step_seconds_follow_the_formulas() -> None:
     seconds, load = step_seconds(system), load_of(system)
     assert system.layout == Layout(64, 2, 8, 2)
     assert seconds.stage_wait == pytest.approx(7 / (2 * 16) * (seconds.compute + seconds.imbalance + seconds.tensor))
-    assert load.largest.tokens >= load.mean_tokens
+    assert load.largest_simulated_part.tokens >= load.mean_tokens
     recomputed = step_seconds(load_system("bert10b_n128", ["parallel.recompute=true"]))
     assert recomputed.compute == pytest.approx(4 / 3 * seconds.compute)
     assert recomputed.data == seconds.data

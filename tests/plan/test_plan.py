@@ -18,7 +18,7 @@ from bertbench.loading.sampler import Sampler, make_planner
 from bertbench.plan.dry_run import count_rank, dry_run
 from bertbench.plan.memory import activation_bytes, memory_gb, needed_gb
 from bertbench.plan.planned_steps import index_to_plan
-from bertbench.plan.step_load import Microbatch, largest_part
+from bertbench.plan.step_load import Microbatch, largest_part_in_run
 from tests.conftest import Answer, Captured, Printed, Tiny
 from tests.ranks import run_ranks
 from tests.training.steps import whole_trainer
@@ -69,14 +69,14 @@ def test_one_of_a_run_s_parts_is_as_large_as_the_largest_within_full_sequences(
     longest: int, expected: Microbatch
 ) -> None:
     parts_of_run = 741  # one in 741 of a normal distribution lies more than 3 standard deviations above the mean
-    largest = Microbatch.largest_of([np.array([3]), np.array([5])], longest, parts_of_run)
+    largest = Microbatch.largest_in_run([np.array([3]), np.array([5])], longest, parts_of_run)
     assert largest == pytest.approx(expected, abs=0.01)
 
 
 def test_the_warm_up_computes_the_largest_part_beside_a_copy_of_the_weights(tiny: Tiny) -> None:
     system = tiny("model.layers=5")
     memory = memory_gb(system)
-    assert memory["activations"] == activation_bytes(system, largest_part(system)) / 1e9
+    assert memory["activations"] == activation_bytes(system, largest_part_in_run(system)) / 1e9
     assert memory["warm_up_copy"] == memory["weights"]
 
 

@@ -33,6 +33,22 @@ def lines_after_steps(world: World, path: Path) -> list[int]:
     return counts
 
 
+def test_the_first_step_s_use_leaves_the_initialisation_out(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    run_ranks(1, record_a_step_that_waits_after_a_busy_start, path)
+    assert json.loads(path.read_text())["cores_busy"] < 0.5
+
+
+def record_a_step_that_waits_after_a_busy_start(world: World, path: Path) -> None:
+    with Metrics(path, world) as metrics:
+        until = time.process_time() + 0.4
+        while time.process_time() < until:
+            pass
+        metrics.start()
+        time.sleep(0.1)
+        record(metrics, 1)
+
+
 def test_on_a_device_a_step_takes_the_time_of_its_phases_there(tmp_path: Path) -> None:
     first, *others = run_ranks(1, step_ms_of_phases, tmp_path / "metrics.jsonl")[0]
     assert first > 10

@@ -15,7 +15,7 @@ from torch import Tensor
 from bertbench.config import System
 from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
-from bertbench.loading.filler import filled, unfilled
+from bertbench.loading.filler import filled_to_round_size, unfilled
 from bertbench.model.linear import Products
 from bertbench.model.sequences import Sequences
 from bertbench.optim.adam import MultiTensorAdam, foreach_step
@@ -80,7 +80,7 @@ def both(world: World, system: System, steps: int) -> tuple[list[float], list[fl
 
 def losses(world: World, system: System, optimised: bool, steps: int) -> list[float]:
     """Losses of the first steps, with all optimisations or with none."""
-    batches = enumerate(loaded(world, system, steps, fill=filled if optimised else unfilled))
+    batches = enumerate(loaded(world, system, steps, fill=filled_to_round_size if optimised else unfilled))
     with pytest.MonkeyPatch.context() as patch:
         trainer = WholeTrainer(system, world, 11, products=ONEDNN if optimised else None)
         if not optimised:

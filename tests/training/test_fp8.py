@@ -12,12 +12,11 @@ from bertbench.model.fp8_scaling import HISTORY
 from bertbench.model.linear import Products
 from bertbench.model.products import Shape
 from bertbench.training.small_step import StepResult, take_step
-from tests.checkpoint.test_exact import DROPOUT, EVERY, TAKEN, trained
-from tests.checkpoint.test_exact import both as whole_and_resumed
+from tests.checkpoint.whole_and_resumed import DROPOUT, EVERY, TAKEN, trained, whole_and_resumed
 from tests.conftest import Tiny
 from tests.ranks import run_ranks
+from tests.training.replayed_steps import plain_and_replayed
 from tests.training.steps import losses_of, whole_trainer
-from tests.training.test_graphs import both as plain_and_replayed
 from tests.training.test_self_check import DROPPING, arithmetic, checked, masks_of, sound
 
 SIZES = ("model.hidden_size=16", "model.feed_forward_size=32")

@@ -2,102 +2,42 @@
 
 import gc
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 from unittest import mock
 
 import pytest
 import torch
-from torch import Tensor, distributed
+from torch import Tensor
 from torch._dynamo.testing import CompileCounter
 from torch.nn.utils import parameters_to_vector
-from torch.utils._python_dispatch import _disable_current_modes
 
-from bertbench.common.phase_clock import PhaseClock, clocked
-from bertbench.common.phases import PHASES, REPLAY
 from bertbench.config import System
 from bertbench.distributed.world import World
-from bertbench.gradients import exchange
-from bertbench.loading.bins import Bins, BinSampler
-from bertbench.loading.filler import fill_to, size_of
+from bertbench.loading.bins import Bins
+from bertbench.loading.filler import filled_to_size, size_of
 from bertbench.loading.loader import LoadedPart, LoadedStep, Loader
-from bertbench.loading.sampler import Sampler
-from bertbench.model import attention
-from bertbench.model.sequences import Sequences
 from bertbench.training import recording
 from bertbench.training.graph_trainer import GraphTrainer
 from bertbench.training.whole_trainer import WholeTrainer
 from tests.conftest import Tiny
 from tests.ranks import run_ranks
-from tests.training.steps import SEED, loaded, sampler_of
+from tests.training.as_on_a_gpu import as_on_a_gpu
+from tests.training.replayed_steps import (
+    GRAPHS,
+    bin_sampler,
+    losses,
+    losses_of_steps,
+    plain_and_replayed,
+    raw_batches,
+)
+from tests.training.steps import SEED, loaded
 from tests.training.tape import Operations, tape
 from tests.training.test_synchronisation import READING, noting
 
 # fp32 sums over batches with filler, in another order, of a loss near 5 over 5 steps
 TOLERANCE = 2e-5
-GRAPHS = ("compute.compile=graphs",)
 ALONE = ("launch.ranks_per_node=1", *GRAPHS)
-
-
-def dense_attention(qkv_T3HK: Tensor, sequences: Sequences, dropout: float) -> Tensor:
-    """Compute like a kernel of fixed size, which reads from the device where sequences end."""
-    assert dropout == 0
-    query_HTK, key_HTK, value_HTK = qkv_T3HK.permute(1, 2, 0, 3)
-    count = len(qkv_T3HK)
-    owner_T = torch.searchsorted(sequences.cu_seqlens_S1, torch.arange(count, dtype=torch.int32), right=True)
-    scores_HTT = query_HTK @ key_HTK.transpose(1, 2) / query_HTK.shape[-1] ** 0.5
-    scores_HTT = scores_HTT.masked_fill(owner_T[:, None] != owner_T, -torch.inf)
-    return (scores_HTT.softmax(-1) @ value_HTK).transpose(0, 1)
-
-
-@contextmanager
-def as_on_a_gpu() -> Iterator[None]:
-    """In the body, attention of fixed size, none of the CPU's own operations, nothing compiled."""
-    with (
-        mock.patch.object(attention, "kernel_for", lambda *_: dense_attention),
-        mock.patch.object(torch.compiler, "is_compiling", lambda: True),
-        mock.patch.object(torch, "compile", lambda function, **_: function),
-        mock.patch.object(distributed, "all_reduce", unseen(distributed.all_reduce)),
-        mock.patch.object(exchange, "reduce_scatter", unseen(exchange.reduce_scatter)),
-        mock.patch.object(exchange, "all_gather", unseen(exchange.all_gather)),
-    ):
-        yield
-
-
-class UnseenWait:
-    """Wait as for NCCL, whose kernels write where they shall; gloo's wait copies from memory of its own."""
-
-    def __init__(self, work: distributed.Work) -> None:
-        self._work = work
-
-    def wait(self) -> None:
-        with _disable_current_modes():
-            self._work.wait()
-
-
-def unseen(collective: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a collective whose wait, if it has one, watches of operations don't see."""
-
-    def start(*arguments: Any, **options: Any) -> UnseenWait | None:
-        work = collective(*arguments, **options)
-        return None if work is None else UnseenWait(work)
-
-    return start
-
-
-def losses(world: World, trainer: WholeTrainer, system: System) -> list[float]:
-    return losses_of_steps(world, trainer, loaded(world, system, 5))
-
-
-def losses_of_steps(world: World, trainer: WholeTrainer, steps: Iterable[LoadedStep]) -> list[float]:
-    answer = []
-    for number, step in enumerate(steps):
-        report = trainer.step(number, step.parts)
-        answer += [world.sum(report.loss.clone()).item(), float(report.norm), float(report.rate)]
-    trainer.close()
-    return answer
 
 
 @pytest.mark.parametrize(("ranks", "choices"), [
@@ -108,39 +48,14 @@ def losses_of_steps(world: World, trainer: WholeTrainer, steps: Iterable[LoadedS
 ])  # fmt: skip
 def test_replayed_steps_of_fixed_sizes_train_as_plain_ones(ranks: int, choices: list[str], tiny: Tiny) -> None:
     common = (f"launch.ranks_per_node={ranks}", *choices)
-    for plain, replayed in run_ranks(ranks, both, tiny(*common), tiny(*common, *GRAPHS)):
+    for plain, replayed in run_ranks(ranks, plain_and_replayed, tiny(*common), tiny(*common, *GRAPHS)):
         assert replayed == pytest.approx(plain, abs=TOLERANCE, rel=1e-4)
 
 
 def test_a_rank_without_the_memory_for_graphs_lets_all_ranks_train_without_them(tiny: Tiny) -> None:
     common = ("launch.ranks_per_node=2", "data.gradient_accumulation_steps=2")
-    for plain, replayed in run_ranks(2, both, tiny(*common), tiny(*common, *GRAPHS), 1):
+    for plain, replayed in run_ranks(2, plain_and_replayed, tiny(*common), tiny(*common, *GRAPHS), 1):
         assert replayed == pytest.approx(plain, abs=TOLERANCE, rel=1e-4)
-
-
-def both(world: World, plain: System, graphs: System, failing_rank: int | None = None) -> tuple[list[float], ...]:
-    """Losses of a plain trainer, and of one that replays unless its last recording fails on a rank.
-
-    Unlike a graph's, a tape's recording takes the step, so the failing rank must take it, too.
-    """
-    expected = losses(world, WholeTrainer(plain, world, SEED), plain)
-    clock = PhaseClock(world.device)
-    sampler = bin_sampler(graphs)
-    steps = list(Loader(sampler, world.rank, world.device).steps(range(5)))
-    recordings_to_come = len(sampler.bins.all) * min(2, graphs.data.gradient_accumulation_steps)
-
-    def record(work: Callable[[], Tensor]) -> Callable[[], Tensor]:
-        nonlocal recordings_to_come
-        recordings_to_come -= 1
-        replay = tape(work)
-        if world.rank == failing_rank and recordings_to_come == 0:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return replay
-
-    with as_on_a_gpu(), clocked(clock):
-        replayed = losses_of_steps(world, GraphTrainer(graphs, world, SEED, sampler.bins, record=record), steps)
-    assert clock.total_ms()[PHASES.index(REPLAY)] > 0, "a step's time in metrics is that of its phases"
-    return expected, replayed
 
 
 @pytest.mark.parametrize(("launching", "records"), [(0.5, True), (2.0, False)])
@@ -215,13 +130,6 @@ def with_bins(world: World, check: Callable[[World, System, Bins], None], *syste
         check(world, system, bin_sampler(system).bins)
 
 
-def bin_sampler(system: System) -> BinSampler:
-    """The sampler of a run whose steps are recorded."""
-    sampler = sampler_of(system)
-    assert isinstance(sampler, BinSampler)
-    return sampler
-
-
 def check_bins(world: World, system: System, bins: Bins) -> None:
     (part, first), (_, second), *_ = raw_batches(world, system, 2)
     sizes = [size for size in bins.all if bins.holds(size, size_of(first)) and bins.holds(size, size_of(second))]
@@ -235,7 +143,7 @@ def check_bins(world: World, system: System, bins: Bins) -> None:
             for batch in (second, first):
                 trainer.model.load_state_dict(weights)
                 trainer.optimizer.reset()
-                loaded = LoadedPart(part, fill_to(batch, size))
+                loaded = LoadedPart(part, filled_to_size(batch, size))
                 with Operations() as operations:
                     report = trainer.step(0, [loaded])
                 shapes.append(operations.shapes)
@@ -244,13 +152,6 @@ def check_bins(world: World, system: System, bins: Bins) -> None:
         trainer.close()
     for one in found[1:]:
         assert one == pytest.approx(found[0], abs=1e-5)
-
-
-def raw_batches(world: World, system: System, count: int) -> list[LoadedPart]:
-    """Return the parts of the first steps, as they are read."""
-    planned = bin_sampler(system)
-    sampler = Sampler(planned.dataset, planned.planner, planned.parts, planned.normalize)
-    return [part for step in Loader(sampler, world.rank, world.device).steps(range(count)) for part in step.parts]
 
 
 _UNRECORDABLE = READING | {"aten::lift_fresh", "aten::_unique2", "aten::unique_dim", "aten::bincount"}
@@ -312,7 +213,7 @@ def check_compilations(world: World, system: System, bins: Bins) -> None:
         after_init = graphs.frame_count
         assert after_init >= 4, "embeddings, both pieces of a layer, head, loss"
         (part, batch), *_ = raw_batches(world, system, 1)
-        used = [fill_to(batch, size) for size in bins.all if bins.holds(size, size_of(batch))]
+        used = [filled_to_size(batch, size) for size in bins.all if bins.holds(size, size_of(batch))]
         used += [bins.fill(one.batch) for one in raw_batches(world, system, 12)]
         assert len({size_of(one) for one in used}) >= 3
         for one in used:

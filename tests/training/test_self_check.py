@@ -26,7 +26,7 @@ from bertbench.training.small_step import StepResult, masks_problem, take_step
 from tests.conftest import Tiny
 from tests.optim import apex_like
 from tests.ranks import run_ranks
-from tests.training.test_graphs import as_on_a_gpu
+from tests.training.as_on_a_gpu import as_on_a_gpu
 
 ONEDNN = Products("onednn", "onednn", "onednn")
 

@@ -20,9 +20,10 @@ from bertbench.loading.loader import LoadedPart, Loader
 from bertbench.training.graph_trainer import GraphTrainer
 from tests.conftest import Tiny
 from tests.ranks import run_ranks
+from tests.training.as_on_a_gpu import as_on_a_gpu
+from tests.training.replayed_steps import GRAPHS, bin_sampler, raw_batches
 from tests.training.steps import SEED, sampler_of
 from tests.training.tape import tape
-from tests.training.test_graphs import GRAPHS, as_on_a_gpu, bin_sampler, raw_batches
 
 
 class Stream:

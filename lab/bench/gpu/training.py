@@ -14,7 +14,7 @@ from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
 from bertbench.loading.batch import Batch, batch_of
 from bertbench.loading.bins import Bins
-from bertbench.loading.filler import Bin, Fill, fill_of, fill_to, size_of
+from bertbench.loading.filler import BatchSize, Fill, fill_of, filled_to_size, size_of
 from bertbench.training.graph_trainer import GraphTrainer
 from bertbench.training.whole_trainer import WholeTrainer
 from lab.bench.gpu.testbed import Row, Testbed, Unfit, attempt, print_row, testbed
@@ -135,14 +135,14 @@ def bins_of(here: Testbed, ranks: int, parts: int) -> Bins:
     return Bins(sizes, here.shape.max_positions)
 
 
-def _common_size(sizes_R: list[Bin]) -> Bin:
+def _common_size(sizes_R: list[BatchSize]) -> BatchSize:
     """Return the size that holds the part of every rank; all have as many samples."""
-    return Bin(*(max(numbers) for numbers in zip(*sizes_R, strict=True)))
+    return BatchSize(*(max(numbers) for numbers in zip(*sizes_R, strict=True)))
 
 
 def fill_alike(world: World, bins: Bins, batch: Batch) -> Batch:
     """Fill a rank's batch up to a size that every rank's batch fits, because all replay the same graph. Collective."""
-    return fill_to(batch, bins.smallest_for(_common_size(world.from_all(size_of(batch)))))
+    return filled_to_size(batch, bins.smallest_for(_common_size(world.from_all(size_of(batch)))))
 
 
 def take(world: World, here: Testbed, choice: Choice) -> Row:

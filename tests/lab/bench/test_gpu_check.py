@@ -24,7 +24,7 @@ from lab.bench.gpu.testbed import Testbed, attempt, print_row, testbed
 from lab.bench.gpu_check import run_part
 from tests.conftest import Captured
 from tests.ranks import run_ranks
-from tests.training.test_graphs import as_on_a_gpu
+from tests.training.as_on_a_gpu import as_on_a_gpu
 
 SCRIPT = Path(__file__).parents[3] / "benchmarks" / "bert" / "gpu_check.sh"
 without_a_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

@@ -21,7 +21,7 @@ from lab.bench.gpu.testbed import TINY, Unfit
 from tests.conftest import Captured, Program
 from tests.machine.driver import A100_40, H100, install
 from tests.ranks import run_ranks
-from tests.training.test_graphs import as_on_a_gpu
+from tests.training.as_on_a_gpu import as_on_a_gpu
 
 without_a_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 

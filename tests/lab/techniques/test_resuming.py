@@ -16,7 +16,7 @@ from lab.techniques.int8 import Int8
 from lab.techniques.local_sgd import LocalSgd
 from lab.techniques.powersgd import PowerSgd
 from lab.techniques.topk import TopK
-from tests.checkpoint.test_exact import DROPOUT, EVERY, TAKEN, both
+from tests.checkpoint.whole_and_resumed import DROPOUT, EVERY, TAKEN, whole_and_resumed
 from tests.conftest import Tiny
 from tests.ranks import run_command, run_ranks
 
@@ -40,7 +40,7 @@ RUNS: dict[str, list[tuple[Technique, tuple[str, ...]]]] = {
 def test_resuming_is_exact(tiny: Tiny, tmp_path: Path, name: str) -> None:
     systems = [tiny(DROPOUT, EVERY, *settings) for _, settings in RUNS[name]]
     techniques = [technique for technique, _ in RUNS[name]]
-    for pairs in run_ranks(2, both, systems, tmp_path, techniques):
+    for pairs in run_ranks(2, whole_and_resumed, systems, tmp_path, techniques):
         for (losses, weights), (losses_on, weights_on) in pairs:
             assert losses_on == losses[TAKEN:]
             assert weights_on == weights

@@ -12,6 +12,7 @@ from bertbench.common.paths import runs_folder, shown_path
 from compliance.read.record import printable
 
 if TYPE_CHECKING:
+    from bertbench.runs.groups import Group
     from bertbench.runs.run_summary import RunSummary
 
 _LONGEST_REASON = 300
@@ -24,7 +25,11 @@ def add_report_arguments(parser: argparse.ArgumentParser) -> None:
     add_path(parser, "results", "RESULTS", "logs or folders of logs (default: runs/, or LOGDIR)", nargs="*")
     add_ruleset(parser, "ruleset to judge by", of_each_log=True)
     add_flag(parser, "--details", "add start-up, wall clock and energy")
-    add_flag(parser, "--follow", "print again as runs grow, every 5 seconds at most, until they end")
+    add_flag(
+        parser, "--follow",
+        "print again as runs grow, every 5 seconds at most, until they end; into a pipe or a file, print the tables at "
+        "the end only, and progress on standard error",
+    )  # fmt: skip
     add_path(parser, "--html", "FILE", "also write an HTML page")
     add_flag(parser, "--list", "list the runs, one per row, with status and verdict")
     parser.add_argument(
@@ -53,31 +58,55 @@ def report(arguments: argparse.Namespace) -> int:
 
 def _report(arguments: argparse.Namespace, folders: list[Path], more: Sequence[str] = ()) -> None:
     """Print the tables of the runs, then the lines in `more`; write the page if requested."""
-    from bertbench.runs.groups import judged_groups
     from bertbench.runs.tables import report_text
+
+    groups = _groups(arguments, folders)
+    text = "\n\n".join(report_text(group, arguments.details) for group in groups)
+    emit(arguments, [group.fields() for group in groups], text, *more)
+
+
+def _groups(arguments: argparse.Namespace, folders: list[Path]) -> list["Group"]:
+    """Judge the runs, and write the page if requested."""
+    from bertbench.runs.groups import judged_groups
 
     groups = judged_groups(folders, arguments.ruleset)
     if arguments.html:
         from bertbench.runs.report_page import report_page
 
         write_file(arguments.html, report_page(groups, arguments.html.parent))
-    text = "\n\n".join(report_text(group, arguments.details) for group in groups)
-    emit(arguments, [group.fields() for group in groups], text, *more)
+    return groups
 
 
 def _follow(arguments: argparse.Namespace, folders: list[Path]) -> None:
-    """Print the tables whenever the runs have grown, each time with how far the running ones are."""
+    """Print the tables whenever the runs have grown, each time with how far the running ones are.
+
+    The reader of a pipe or a file gets the tables once, at the end. Until then, standard error says how far the runs
+    are.
+    """
     from bertbench.runs.listing import each_growth, progress_line
     from bertbench.runs.run_summary import is_empty
 
+    on_terminal = sys.stdout.isatty()
     for number, logs in enumerate(each_growth(folders)):
+        has_lines = not all(map(is_empty, logs))
+        if has_lines:
+            progress = [line for log in logs if (line := progress_line(log))]
+        else:
+            progress = [f"{shown_path(logs[0])}: the run hasn't written a line yet"]
+        if not on_terminal:
+            say(*progress)
+            if has_lines and arguments.html:
+                _groups(arguments, folders)
+            continue
         if number:
             print()
-        if all(map(is_empty, logs)):
-            print(f"{shown_path(logs[0])}: the run hasn't written a line yet")
+        if has_lines:
+            _report(arguments, folders, progress)
         else:
-            _report(arguments, folders, [line for log in logs if (line := progress_line(log))])
+            print(*progress)
         sys.stdout.flush()
+    if not on_terminal:
+        _report(arguments, folders)
 
 
 def _list_runs(arguments: argparse.Namespace, folders: list[Path]) -> int:

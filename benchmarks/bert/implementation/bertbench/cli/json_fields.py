@@ -37,7 +37,7 @@ _DATASET = Answer(
         "most_frequent_token": "the best constant guess; null without evaluation samples",
         "train": "training split: samples, tokens, shards; or null",
         "eval": "evaluation split: samples, tokens, shards; or null",
-        "tokenizer_version": "version of the splitting into words",
+        "tokenizer_version": "version of the splitting into words; null for converted samples",
         "format": "version of the dataset's format",
     }
 )
@@ -314,7 +314,7 @@ ANSWERS: dict[str, tuple[Answer, ...]] = {
     "compare": (
         Answer(
             {
-                "a": "first side: runs, reached, reached_not_passed, score_s, failed",
+                "a": "first side: name, runs, reached, reached_not_passed, score_s, failed",
                 "b": "second side, with the same fields",
                 "configuration": "list of the settings that differ",
                 "measures": "for each measure: both means and the interval of their ratio",

@@ -71,14 +71,23 @@ def _folder_prefix(process: int | str) -> str:
 def begin() -> None:
     """Take over this process for one command: a signal that asks it to end also ends its children.
 
-    Such a signal kills all descendants and raises KeyboardInterrupt with the signal's number. A rank that torch's agent
+    Such a signal kills all descendants and raises KeyboardInterrupt with the signal's number. A signal that comes while
+    Python is ending changes nothing any more: the exit code still says how the command ended. A rank that torch's agent
     started gets its signals from its launcher, and dies with it.
     """
     if AGENT in os.environ:
         die_with_parent(_launcher())
     else:
-        for number in obeyed(_ENDING):
+        handled = [*obeyed(_ENDING)]
+        for number in handled:
             signal.signal(number, _stop)
+        atexit.register(_ignore, handled)  # the first to be registered is the last to be called
+
+
+def _ignore(numbers: Iterable[signal.Signals]) -> None:
+    """Ignore signals. Python, as it ends, removes our handlers, and a signal would then kill the process."""
+    for number in numbers:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _launcher() -> int:

@@ -71,6 +71,7 @@ def finetune(
             )
 
         with clock.run(evaluation_samples=len(inputs.dev)) as run:
+            metrics.start()
             for epoch, batches in enumerate(built.batches_by_epoch):
                 with run.training(samples, len(sampler.features)):
                     for ids in batches:

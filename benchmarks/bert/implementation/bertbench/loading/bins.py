@@ -1,8 +1,8 @@
-"""Plan the sizes of batches: the few sizes of recorded steps, which of them a step takes, and those of a warm-up.
+"""Plan the sizes of batches: a run's bins, which of them a part takes, and the sizes of a warm-up.
 
-A CUDA graph needs tensors of fixed sizes at fixed places. So all batches of a run are filled up to a few token budgets,
-its bins. The numbers of tokens, masked tokens and sequences all follow from the budget. The samples of every step are
-known before the run, so the bins are made for all of them: no batch is larger than the largest bin.
+A CUDA graph needs tensors of fixed sizes at fixed places. So each part's batch gets filler (filler.py) up to one of a
+few sizes, the run's bins. A bin's masked tokens and sequences follow from its budget of tokens. The samples of every
+step are known before the run, so the bins are made for all of them: no batch is larger than the largest bin.
 
 Ranks that replay graphs with a collective inside must replay the same graph. Every rank knows the sizes of all ranks'
 samples from the index, so every rank takes the bin that holds the largest rank's samples.
@@ -18,7 +18,7 @@ import numpy as np
 from bertbench.balance.plan import Shares, StepPlan
 from bertbench.data.store.columns import Integers, offsets
 from bertbench.loading.batch import Batch
-from bertbench.loading.filler import Bin, fill_to, filled_size, size_of
+from bertbench.loading.filler import BatchSize, filled_to_size, round_size, size_of
 from bertbench.loading.sampler import RankStep, Sampler
 from bertbench.model.options import SIZE_STEP
 
@@ -29,10 +29,10 @@ _MORE_MASKED = 2  # more masked tokens per sample than the mean: 15 % of the tok
 
 
 class Bins:
-    """The sizes of recorded parts of steps, from the smallest to the largest."""
+    """The sizes for which a run records graphs, from the smallest to the largest."""
 
-    def __init__(self, parts: Sequence[Bin], longest: int) -> None:
-        """Make bins for these parts, whose samples have at most `longest` tokens; the largest holds each of them."""
+    def __init__(self, parts: Sequence[BatchSize], longest: int) -> None:
+        """Make bins for parts of these sizes, with sequences of at most `longest` tokens; the largest holds all."""
         self.longest = longest
         tokens_P, masked_P, sequences_P = np.array(parts).T
         masked_share = masked_P.sum() / tokens_P.sum()
@@ -42,12 +42,12 @@ class Bins:
         smallest = tokens_P.mean() + _SMALLEST_DEVIATIONS * tokens_P.std()
         budgets = np.linspace(min(smallest, most_tokens), most_tokens, _BUDGETS)
         possible = np.clip(budgets, sequences, sequences * longest)
-        rounded = sorted({_rounded(self._with_filler(budget)) for budget in possible.tolist()})
+        rounded = sorted({_rounded(self._budget_for(tokens)) for tokens in possible.tolist()})
         bins = [
-            Bin(
+            BatchSize(
                 tokens=budget,
                 masked=_rounded(masked_share * budget + _MORE_MASKED * sequences),
-                sequences=sequences + self._filler(budget),
+                sequences=sequences + self._most_filler(budget),
             )
             for budget in rounded
         ]
@@ -55,7 +55,7 @@ class Bins:
         bins[-1] = bins[-1]._replace(masked=most_masked)
         self.all = tuple(bins)
 
-    def smallest_for(self, part: Bin) -> Bin:
+    def smallest_for(self, part: BatchSize) -> BatchSize:
         """Return the smallest bin that holds a part of this size and its filler.
 
         Raises AssertionError if none does: the bins were made for parts among which it wasn't.
@@ -67,19 +67,19 @@ class Bins:
 
     def fill(self, batch: Batch) -> Batch:
         """Fill a batch in main memory up to the smallest bin that holds it."""
-        return fill_to(batch, self.smallest_for(size_of(batch)))
+        return filled_to_size(batch, self.smallest_for(size_of(batch)))
 
-    def holds(self, size: Bin, part: Bin) -> bool:
-        """Return whether a part and its filler fit into a bin."""
-        filler = size.sequences - part.sequences
-        has_room = part.tokens + filler <= size.tokens and part.masked <= size.masked
-        return has_room and filler >= self._filler(size.tokens)
+    def holds(self, size: BatchSize, part: BatchSize) -> bool:
+        """Return whether a part and its filler fit into a bin of this size."""
+        filler_sequences = size.sequences - part.sequences
+        has_room = part.tokens + filler_sequences <= size.tokens and part.masked <= size.masked
+        return has_room and filler_sequences >= self._most_filler(size.tokens)
 
-    def _with_filler(self, tokens: float) -> float:
+    def _budget_for(self, tokens: float) -> float:
         """Return a budget that holds `tokens` tokens and one of each filler sequence."""
         return tokens + -(-tokens // (self.longest - 1)) + 1
 
-    def _filler(self, tokens: int) -> int:
+    def _most_filler(self, tokens: int) -> int:
         """Return how many sequences can hold `tokens` tokens if all of them are filler."""
         return -(-tokens // self.longest)
 
@@ -101,7 +101,7 @@ class BinSampler(Sampler):
         Planning takes 0.2 to 20 ms a step, from 448 to 16,416 samples: 1 to 6 s for a whole run, before its clock
         starts (one core of an AMD EPYC).
         """
-        parts: list[Bin] = []
+        parts: list[BatchSize] = []
         for step in steps:
             plan = sampler.planner.plan(step)
             parts += _earlier_parts(sampler, plan)
@@ -121,7 +121,7 @@ class BinSampler(Sampler):
         return replace(planned, parts=sized)
 
 
-def _earlier_parts(sampler: Sampler, plan: StepPlan) -> list[Bin]:
+def _earlier_parts(sampler: Sampler, plan: StepPlan) -> list[BatchSize]:
     """Return the sizes of all parts of all ranks but each rank's last."""
     if sampler.parts == 1:
         return []
@@ -138,10 +138,10 @@ def _earlier_parts(sampler: Sampler, plan: StepPlan) -> list[Bin]:
     masked_L = np.add.reduceat(sampler.dataset.masked(assigned.ids_S), starts_L)
     sizes_L3 = np.stack((tokens_L, masked_L, sequences_L), axis=1)
     earlier_sizes = np.delete(sizes_L3, last_parts, axis=0)
-    return [Bin(*size) for size in earlier_sizes.tolist()]
+    return [BatchSize(*size) for size in earlier_sizes.tolist()]
 
 
-def largest_last_part(sampler: Sampler, plan: StepPlan) -> Bin:
+def largest_last_part(sampler: Sampler, plan: StepPlan) -> BatchSize:
     """Return the size with the fewest tokens that holds the last part of every rank.
 
     Ranks with fewer samples get more filler sequences, each with at least one token. So the size is the largest number
@@ -153,7 +153,7 @@ def largest_last_part(sampler: Sampler, plan: StepPlan) -> Bin:
     tokens_R = _last_sums(sampler.dataset.lengths(assigned.ids_S), assigned, last_R)
     masked_R = _last_sums(sampler.dataset.masked(assigned.ids_S), assigned, last_R)
     sequences = int(last_R.max())
-    return Bin(int((tokens_R - last_R).max()) + sequences, int(masked_R.max()), sequences)
+    return BatchSize(int((tokens_R - last_R).max()) + sequences, int(masked_R.max()), sequences)
 
 
 def _last_sums(values_S: Integers, shares: Shares, last_R: Integers) -> Integers:
@@ -180,15 +180,15 @@ def longest_part(sampler: Sampler, steps: Iterable[int]) -> Integers:
     return np.sort(longest)[::-1]
 
 
-def planned_sizes(sampler: Sampler, rank: int, steps: range) -> Iterator[Bin]:
+def planned_sizes(sampler: Sampler, rank: int, steps: range) -> Iterator[BatchSize]:
     """Yield sizes of a rank's filled batches in these steps, enough for all sizes of products; read no sample."""
     sizes_of_products: set[tuple[str, int]] = set()
     for step in steps:
         for part in sampler.step(step, rank).parts:
             lengths = sampler.dataset.lengths(part.ids)
             masked = int(sampler.dataset.masked(part.ids).sum())
-            size = filled_size(Bin(int(lengths.sum()), masked, len(lengths)), int(lengths.max()))
+            size = round_size(BatchSize(int(lengths.sum()), masked, len(lengths)), int(lengths.max()))
             products = {("tokens", size.tokens), ("read", size.masked + size.sequences), ("pairs", size.sequences)}
-            if size.sequences > 1 and not products <= sizes_of_products:  # `fill_to` needs a sequence to fill
+            if size.sequences > 1 and not products <= sizes_of_products:  # `filled_to_size` needs a sequence to fill
                 sizes_of_products |= products
                 yield size

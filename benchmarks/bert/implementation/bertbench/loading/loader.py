@@ -18,7 +18,7 @@ from bertbench.data.store.columns import Array, Integers
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
 from bertbench.loading.batch import Batch, SampleCheck, batch_of, gather, read_samples
-from bertbench.loading.filler import Fill, fill_to, unfilled
+from bertbench.loading.filler import Fill, filled_to_size, unfilled
 from bertbench.loading.sampler import Part, RankStep, Sampler
 from bertbench.model.shape import BatchCounts
 
@@ -115,7 +115,7 @@ class Loader:
 
     def _sent(self, part: Part, batch: Batch) -> LoadedPart:
         """Fill a batch up to its planned size or, if it has none, as the run's code needs it; start its copy."""
-        batch = self._fill(batch) if part.size is None else fill_to(batch, part.size)
+        batch = self._fill(batch) if part.size is None else filled_to_size(batch, part.size)
         return LoadedPart(part, batch.to(self._device))
 
     def _open_shards(self, planned: RankStep) -> None:

@@ -14,7 +14,7 @@ from bertbench.balance.plan import Planner, StepPlan, efficiency
 from bertbench.config import System
 from bertbench.data.store.columns import Index, Integers
 from bertbench.data.store.dataset import Dataset
-from bertbench.loading.filler import Bin
+from bertbench.loading.filler import BatchSize
 from bertbench.model.shape import BatchCounts
 
 Normalize = Literal["global", "rank"]
@@ -32,8 +32,8 @@ class Part:
     """Factor on the sum of the part's masked-token losses."""
     next_sentence_weight: float
     """Factor on the sum of the part's sentence-pair losses."""
-    size: Bin | None = None
-    """The recorded size up to which the part's batch is filled; None for a run without recorded steps."""
+    size: BatchSize | None = None
+    """The bin up to which the part's batch is filled; None for a run without recorded steps."""
 
 
 @dataclass(frozen=True)
@@ -85,11 +85,11 @@ class Sampler:
             for piece in pieces
         ]
 
-    def size_of(self, part: Part) -> Bin:
-        """Return the sizes of a part's batch."""
+    def size_of(self, part: Part) -> BatchSize:
+        """Return the size of a part's batch, without filler."""
         tokens = int(self.dataset.lengths(part.ids).sum())
         masked = int(self.dataset.masked(part.ids).sum())
-        return Bin(tokens, masked, len(part.ids))
+        return BatchSize(tokens, masked, len(part.ids))
 
     def pieces(self, ids: Integers) -> list[Integers]:
         """Split a rank's ids into those of each part."""

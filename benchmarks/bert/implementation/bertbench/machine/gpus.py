@@ -107,6 +107,15 @@ def ask_driver(question: Callable[..., Any], *arguments: Any) -> Any:
         return None
 
 
+def share_busy(gpu: Any) -> float | None:
+    """Return the share of the last second or less in which a kernel ran on a GPU; None if the driver doesn't know.
+
+    Kernels of all programs count.
+    """
+    rates = ask_driver(pynvml.nvmlDeviceGetUtilizationRates, gpu)
+    return None if rates is None else rates.gpu / 100
+
+
 def gpus_and_problems() -> tuple[list[str], list[str]]:
     """Return a line for each GPU of this node (model, memory, driver), and a line for each problem of a GPU.
 

@@ -5,10 +5,9 @@ import sys
 import time
 from pathlib import Path
 
-import pynvml
 import torch
 
-from bertbench.machine.gpus import ask_driver, visible_gpus
+from bertbench.machine.gpus import share_busy, visible_gpus
 
 _GB = 1e9
 _PAGES = Path("/proc/self/statm")  # Linux only
@@ -21,28 +20,29 @@ Use = dict[str, float]
 class ResourceUse:
     """The use of one rank, on a CPU or on a CUDA device.
 
-    `cores_busy` is the processor time of the rank's process, in all its threads, over the time since the last reading.
-    `device_busy` is the share of the last second or less in which a kernel ran, as the driver counts it; kernels of
-    other programs on the GPU count, too. `memory_gb` and `peak_memory_gb` are 10^9 bytes: on CUDA those that torch has
-    reserved, on a CPU those of the process, both now and at most so far.
+    `cores_busy` is the processor time of the rank's process, in all its threads, over the time since the last reading,
+    or since `start`. `device_busy` is the driver's `share_busy` of the GPU. `memory_gb` and `peak_memory_gb` are 10^9
+    bytes: on CUDA those that torch has reserved, on a CPU those of the process, both now and at most so far.
     """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._gpu = _handle(device) if device.type == "cuda" else None
+        self.start()
+
+    def start(self) -> None:
+        """Count the processor time from now on."""
         self._read_at = time.perf_counter()
         self._processor_s = time.process_time()
 
     def read(self) -> Use:
         """Return the use now; cheap enough for every step on a CPU (about 10 us)."""
-        now = time.perf_counter()
-        processor_s = time.process_time()
-        use = {"cores_busy": (processor_s - self._processor_s) / (now - self._read_at)}
-        self._read_at = now
-        self._processor_s = processor_s
-        busy = None if self._gpu is None else ask_driver(pynvml.nvmlDeviceGetUtilizationRates, self._gpu)
-        if busy is not None:
-            use["device_busy"] = busy.gpu / 100
+        used_s = time.process_time() - self._processor_s
+        use = {"cores_busy": used_s / (time.perf_counter() - self._read_at)}
+        self.start()
+        device_busy = None if self._gpu is None else share_busy(self._gpu)
+        if device_busy is not None:
+            use["device_busy"] = device_busy
         return {name: round(value, 3) for name, value in (use | self._memory()).items()}
 
     def _memory(self) -> Use:

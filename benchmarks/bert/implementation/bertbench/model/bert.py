@@ -13,7 +13,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from bertbench.model.attention import Attention, attention
-from bertbench.model.encoder import EncoderLayer, Normalised, in_format
+from bertbench.model.encoder import EncoderLayer, UnscaledStates, in_format
 from bertbench.model.head_loss import head_loss
 from bertbench.model.linear import BY_TORCH, linear
 from bertbench.model.loops import apply_dropout, gelu
@@ -22,7 +22,7 @@ from bertbench.model.options import ResidualName
 from bertbench.model.sequences import Sequences
 from bertbench.model.shape import BertShape
 
-Between = Callable[[EncoderLayer, EncoderLayer, Tensor, Normalised], tuple[Tensor, Tensor]]
+Between = Callable[[EncoderLayer, EncoderLayer, Tensor, UnscaledStates], tuple[Tensor, Tensor]]
 """Computes the end of a layer and the beginning of the next: `between_attentions` of compiled_layer.py, compiled."""
 CrossEntropySum = Callable[[Tensor, Tensor], Tensor]
 """Sums the cross-entropies of logits and labels, like the function in model/loss.py."""
@@ -115,8 +115,9 @@ class WithHeads(nn.Module):
     masked_lm: MaskedLmHead
     pooler: nn.Linear
     next_sentence: nn.Linear
-    sum_losses: CrossEntropySum | None = None
-    """Sums the losses of sentence pairs if the masked-LM head sums its own: compiled, or with a split vocabulary."""
+    sum_pair_losses: CrossEntropySum | None = None
+    """Sums the losses of sentence pairs where `masked_lm` returns the sum of its own: in a compiled model, and with a
+    split vocabulary. None where losses are summed from both heads' scores."""
 
     def head_scores(self, read: ReadStates) -> Scores:
         """Return the scores of both heads."""
@@ -125,12 +126,12 @@ class WithHeads(nn.Module):
 
     def head_losses(self, read: ReadStates, labels: Labels) -> LossSums:
         """Return the sums of both heads' losses."""
-        if self.sum_losses is None:
+        if self.sum_pair_losses is None:
             return LossSums.of(self.head_scores(read), labels)
         next_sentence_S2 = self._pair_scores(read)
         return LossSums(
             self.masked_lm(read.masked_MD, read.word_VD, labels.masked_M),
-            self.sum_losses(next_sentence_S2, labels.next_sentence_S),
+            self.sum_pair_losses(next_sentence_S2, labels.next_sentence_S),
         )
 
     def _pair_scores(self, read: ReadStates) -> Tensor:
@@ -141,6 +142,8 @@ class WithHeads(nn.Module):
 class Bert(WithHeads):
     """BERT with its two pre-training heads; no tensor in it has a padded dimension."""
 
+    is_compiled = False
+    """Whether torch compiles the pieces of the model (compiled.py)."""
     between: Between | None = None
     """If given, runs the end of each layer and the beginning of the next as one compiled piece."""
 
@@ -193,9 +196,9 @@ class Bert(WithHeads):
         """Let this function compute the end of each layer together with the beginning of the next."""
         self.between = between
         weight_D = self.embeddings.norm.weight.detach()
-        # the first layer's input has no weight and bias of a LayerNorm still to be applied
-        self._no_scale_D = torch.ones_like(weight_D)
-        self._no_shift_D = torch.zeros_like(weight_D)
+        # the first layer's input comes from the embeddings, whose LayerNorm is finished: these change nothing
+        self._weight_of_ones_D = torch.ones_like(weight_D)
+        self._bias_of_zeros_D = torch.zeros_like(weight_D)
 
     def encoder_layers(self) -> list[EncoderLayer]:
         """Return the layers, first to last."""
@@ -222,8 +225,8 @@ class Bert(WithHeads):
         This saves 5 % of the matrix products in the encoder of BERT-Base, and 3 % in that of BERT-Large.
         """
         tokens_T, segments_T, positions_T, sequences, masked_at_M = inputs
-        is_compiled = self.sum_losses is not None
-        if is_compiled:  # on a GPU, one gradient for both uses of the embeddings would save 0.25 of 168 GB (computed)
+        if self.is_compiled:
+            # on a GPU, one gradient for both uses of the embeddings would save 0.25 of 168 GB (computed)
             hidden_TD = self.embeddings(tokens_T, segments_T, positions_T)
             word_VD = self.embeddings.word.weight
         else:
@@ -245,13 +248,13 @@ class Bert(WithHeads):
         layer, *following_layers = self.encoder_layers()
         layer.await_weights()  # joined pieces don't call the layer
         qkv_T3D = layer.before_attention(hidden_TD)
-        input_TD = Normalised(hidden_TD, self._no_scale_D, self._no_shift_D)
+        input_TD = UnscaledStates(hidden_TD, self._weight_of_ones_D, self._bias_of_zeros_D)
         for following in following_layers:
             following.await_weights()
             context_TD = layer.attend(qkv_T3D, sequences)
             normalised_TD, qkv_T3D = between(layer, following, context_TD, input_TD)
             norm = layer.feed_forward_norm
-            input_TD = Normalised(normalised_TD, norm.weight.detach(), norm.bias.detach())
+            input_TD = UnscaledStates(normalised_TD, norm.weight.detach(), norm.bias.detach())
             layer = following
         context_RD = layer.attend(qkv_T3D, sequences).index_select(0, read_R)
         input_RD = input_TD._replace(normalised_TD=input_TD.normalised_TD.index_select(0, read_R))

@@ -30,7 +30,8 @@ _MOST_COMPILING = 8  # a handful of pieces doesn't keep more processes busy
 def compile_pieces(model: Bert) -> None:
     """Replace the model's pieces by compiled ones; each is compiled at its first call."""
     modules = (model.embeddings, model.masked_lm, model.pooler, model.next_sentence)
-    model.sum_losses = compile_part(modules, model.encoder_layers())
+    model.sum_pair_losses = compile_part(modules, model.encoder_layers())
+    model.is_compiled = True
     # By default another kernel would copy LayerNorm's output to the columns of ones, where the qkv product reads it
     in_place = _known({"max_pointwise_cat_inputs": 0, "max_complex_pointwise_cat_inputs": 0})
     model.join_layers(_compiled(compiled_layer.between_attentions, options=in_place))

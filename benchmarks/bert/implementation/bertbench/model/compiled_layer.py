@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from bertbench.model.encoder import EncoderLayer, Normalised, in_format
+from bertbench.model.encoder import EncoderLayer, UnscaledStates, in_format
 from bertbench.model.fp8_feed_forward import feed_forward as feed_forward_in_fp8
 from bertbench.model.fp8_linear import Fp8Linear
 from bertbench.model.gelu import gelu, gelu_gradient
@@ -34,14 +34,14 @@ def before_attention(layer: EncoderLayer, hidden_TD: Tensor) -> Tensor:
     return _linear(layer.qkv, hidden_TD, with_ones=True)
 
 
-def after_attention(layer: EncoderLayer, context_RD: Tensor, hidden_RD: Tensor | Normalised) -> Tensor:
+def after_attention(layer: EncoderLayer, context_RD: Tensor, hidden_RD: Tensor | UnscaledStates) -> Tensor:
     """Return the layer's output from attention's output and the layer's input: [R, D]."""
     output_RD, _ = _after_attention(layer, context_RD, hidden_RD)
     return in_format(output_RD, layer.output_type)
 
 
 def between_attentions(
-    layer: EncoderLayer, following: EncoderLayer, context_TD: Tensor, hidden_TD: Tensor | Normalised
+    layer: EncoderLayer, following: EncoderLayer, context_TD: Tensor, hidden_TD: Tensor | UnscaledStates
 ) -> tuple[Tensor, Tensor]:
     """Compute a layer's end and the next one's beginning: hidden states [T, D], query, key and value [T, 3 D].
 
@@ -52,12 +52,14 @@ def between_attentions(
     return normalised_TD, _linear(following.qkv, output_TD, with_ones=True)
 
 
-def _after_attention(layer: EncoderLayer, context_RD: Tensor, hidden_RD: Tensor | Normalised) -> tuple[Tensor, Tensor]:
+def _after_attention(
+    layer: EncoderLayer, context_RD: Tensor, hidden_RD: Tensor | UnscaledStates
+) -> tuple[Tensor, Tensor]:
     """Return the layer's output, and the same normalised."""
     # Before the residual: torch 2.11 takes the number of tokens from what is read first, and counts that as kept for
     # the backward pass. From a kept residual it would add up LayerNorm's input again, which moves 252 MB more.
     attended_RD = _linear(layer.attention_output, context_RD)
-    residual_RD: Tensor = _Restored.apply(*hidden_RD) if isinstance(hidden_RD, Normalised) else hidden_RD
+    residual_RD: Tensor = _Scaled.apply(*hidden_RD) if isinstance(hidden_RD, UnscaledStates) else hidden_RD
     rate = layer.hidden_dropout if layer.training else 0.0
     added_RD = hashed_dropout(attended_RD, rate, residual_RD)
     hidden_RD, _ = _layer_norm(layer.attention_norm, added_RD, layer.residual_type)
@@ -213,11 +215,13 @@ class _LayerNorm(torch.autograd.Function):
         return to_values_RD, (gradient_RD * normalised_RD).sum(0), gradient_RD.sum(0), None, None
 
 
-class _Restored(torch.autograd.Function):
+class _Scaled(torch.autograd.Function):
+    """Return the hidden states of UnscaledStates; weight and bias get their gradients in _LayerNorm."""
+
     @staticmethod
-    def forward(ctx: Any, normalised_RD: Tensor, scale_D: Tensor, shift_D: Tensor) -> Tensor:
+    def forward(ctx: Any, normalised_RD: Tensor, weight_D: Tensor, bias_D: Tensor) -> Tensor:
         ctx.kept = normalised_RD.dtype
-        return normalised_RD * scale_D + shift_D
+        return normalised_RD * weight_D + bias_D
 
     @staticmethod
     @once_differentiable

@@ -20,17 +20,20 @@ from bertbench.model.sequences import Sequences
 from bertbench.model.shape import BertShape
 
 
-class Normalised(NamedTuple):
-    """Hidden states as joined layers pass them on: LayerNorm's weight and bias aren't applied yet.
+class UnscaledStates(NamedTuple):
+    """Hidden states between two layers that are compiled as one piece; EncoderLayer itself has none.
 
-    The hidden states are normalised * scale + shift.
+    The first layer's LayerNorm has normalised them, and keeps them like this for its backward pass. The second layer
+    reads these instead of another tensor, and applies LayerNorm's weight and bias itself:
+    hidden_TD = normalised_TD * weight_D + bias_D.
 
-    In the backward pass, the gradient of `normalised_TD` stands for the gradient of the hidden states.
+    In the backward pass, the gradient of `normalised_TD` is that of hidden_TD: LayerNorm's own backward pass multiplies
+    it by the weight.
     """
 
     normalised_TD: Tensor
-    scale_D: Tensor
-    shift_D: Tensor
+    weight_D: Tensor
+    bias_D: Tensor
 
 
 class EncoderLayer(nn.Module):
@@ -83,9 +86,9 @@ class EncoderLayer(nn.Module):
         """Return query, key and value of all heads: [T, D] in, [T, 3 D] out."""
         return self.qkv(hidden_TD)
 
-    def after_attention(self, context_RD: Tensor, hidden_RD: Tensor | Normalised) -> Tensor:
+    def after_attention(self, context_RD: Tensor, hidden_RD: Tensor | UnscaledStates) -> Tensor:
         """Return the layer's output from attention's output and the layer's input: [R, D]."""
-        assert isinstance(hidden_RD, Tensor), "normalised states are for compiled pieces"
+        assert isinstance(hidden_RD, Tensor), "only compiled layers take unscaled states"
         rate = self.hidden_dropout if self.training else 0.0
         attended_RD = self.attention_norm(self.attention_output(context_RD), hidden_RD, rate)
         attended_RD = in_format(attended_RD, self.residual_type)

@@ -1,8 +1,9 @@
-"""Make microbatches of equal size: the stages of a pipeline exchange tensors of a fixed shape.
+"""Make a pipeline's microbatches: parts with the same number of tokens, because stages exchange tensors of one size.
 
-The samples of a step are assigned to microbatches by their tokens. Each microbatch is then filled up to the same number
-of tokens, the budget, by sequences of one token that have no weight in the loss and cost almost nothing in attention.
-The plan is a pure function of seed and step, so the smallest sufficient budget is known before the first step.
+The samples of a step are assigned to parts by their tokens. Each part then gets filler up to the same budget of tokens:
+sequences of one token, which cost almost nothing in attention, and which the heads don't read. loading/filler.py says
+what other filler there is. The plan is a pure function of seed and step, so the smallest sufficient budget is known
+before the first step.
 Shapes: T tokens in the batch, S sequences.
 """
 
@@ -23,10 +24,10 @@ from bertbench.model.sequences import EqualLengths, Sequences
 
 @dataclass(frozen=True)
 class TokenSampler(Sampler):
-    """Splits a rank's share of a step into microbatches with nearly equal numbers of tokens."""
+    """Splits a rank's share of a step into parts, a pipeline's microbatches, with nearly equal numbers of tokens."""
 
     def pieces(self, ids: Integers) -> list[Integers]:
-        """Return the ids of each microbatch. Raises ConfigError if there are fewer samples than microbatches."""
+        """Return the ids of each part. Raises ConfigError if there are fewer samples than microbatches."""
         if len(ids) < self.parts:
             raise ConfigError(
                 f"a pipeline gets {len(ids)} samples in a step, fewer than its {self.parts} microbatches; lower "
@@ -38,7 +39,7 @@ class TokenSampler(Sampler):
         return [ids[part_S == part] for part in range(self.parts)]
 
     def budget(self, steps: Iterable[int], rank: int) -> int:
-        """Return the number of tokens in one rank's largest microbatch in these steps.
+        """Return the number of tokens in one rank's largest part in these steps.
 
         Raises ConfigError as `pieces` does.
         """
@@ -50,16 +51,16 @@ class TokenSampler(Sampler):
 
 
 def filled_to_multiple(batch: Batch, shares: int) -> Batch:
-    """Add at most shares - 1 tokens to the batch, so that its tokens divide into `shares` equal parts."""
+    """Add at most shares - 1 filler tokens, so that the batch's tokens divide into `shares` equal shares."""
     tokens_of_a_share = -(-len(batch.tokens_T) // shares)
-    return filled_to(batch, tokens_of_a_share * shares)
+    return filled_to_tokens(batch, tokens_of_a_share * shares)
 
 
-def filled_to(batch: Batch, tokens: int) -> Batch:
-    """Fill the batch up to `tokens` tokens, by sequences of one token at its end."""
+def filled_to_tokens(batch: Batch, tokens: int) -> Batch:
+    """Return the batch with filler up to `tokens` tokens, in sequences of one token."""
     present = len(batch.tokens_T)
     missing = tokens - present
-    assert missing >= 0, "the budget is the largest microbatch of the run"
+    assert missing >= 0, "the budget holds the largest part of the run"
     if missing == 0:
         return batch
     cu_seqlens_S1 = batch.sequences.cu_seqlens_S1

@@ -17,7 +17,7 @@ from bertbench.config import System
 from bertbench.loading.batch import Batch
 from bertbench.loading.loader import LoadedPart
 from bertbench.loading.sampler import Part
-from bertbench.parallel.microbatches import filled_to
+from bertbench.parallel.microbatches import filled_to_tokens
 from bertbench.parallel.process_groups import ProcessGroups
 from bertbench.parallel.stage import Stage, wire_format
 
@@ -88,7 +88,7 @@ class Pipeline:
 
     def run(self, parts: Sequence[LoadedPart]) -> Tensor:
         """Run a step's forward and backward passes; return the loss on the last stage, 0 elsewhere."""
-        parts = [LoadedPart(part, filled_to(batch, self.tokens)) for part, batch in parts]
+        parts = [LoadedPart(part, filled_to_tokens(batch, self.tokens)) for part, batch in parts]
         for stage in self.stages:
             stage.microbatches = parts
         losses: list[Tensor] = []

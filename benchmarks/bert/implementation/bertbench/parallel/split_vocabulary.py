@@ -61,7 +61,7 @@ def split_vocabulary(stage: Stage, mesh: DeviceMesh) -> None:
     head = getattr(stage, "masked_lm", None)
     if head is not None:
         stage.masked_lm = SplitHead(head, mesh)
-        stage.sum_losses = cross_entropy_sum
+        stage.sum_pair_losses = cross_entropy_sum
 
 
 class SplitEmbedding(nn.Module):

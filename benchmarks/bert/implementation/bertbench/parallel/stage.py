@@ -95,7 +95,7 @@ class Stage(WithHeads):
             pieces.append(self.embeddings)
         if self.is_last:
             pieces += [self.masked_lm, self.pooler, self.next_sentence]
-        self.sum_losses = compile_part(pieces, self.encoder_layers())
+        self.sum_pair_losses = compile_part(pieces, self.encoder_layers())
 
     def ends(self) -> list[nn.Module]:
         """Return what this stage has in addition to layers: embeddings, heads, both or neither."""

@@ -107,12 +107,12 @@ def dry_run(system: System, rank: int = 0) -> DryRun:
     steps = first_steps(system, rank, training)
     counted = count_rank(system, rank)
     if system.parallel.splits:
-        largest = load_of(system).largest
+        largest = load_of(system).largest_simulated_part
         memory = memory_gb(system, largest)
         sent_tokens = round(system.parts * largest.tokens)
         sent_masked = round(system.parts * largest.masked)
     else:
-        memory = memory_gb(system, steps.largest_part) | {"optimizer": counted.optimizer_bytes / _GB}
+        memory = memory_gb(system, steps.largest_part_in_run) | {"optimizer": counted.optimizer_bytes / _GB}
         sent_tokens = sent_masked = 0  # ranks that hold the whole model send only gradients
     estimate = estimate_run(system) if trains_bert_large(system) else None
     return DryRun(

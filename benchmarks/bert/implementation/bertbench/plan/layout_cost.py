@@ -172,9 +172,9 @@ def step_seconds(system: System) -> StepSeconds:
     compute = load.flops / (system.world_size * 1e12 * DENSE_TFLOPS[kind]["bf16"])
     if system.parallel.recompute:
         compute *= _RECOMPUTED
-    slowest = compute * load.largest.tokens / load.mean_tokens
-    tokens = round(parts * load.largest.tokens)
-    masked = round(parts * load.largest.masked)
+    slowest = compute * load.largest_simulated_part.tokens / load.mean_tokens
+    tokens = round(parts * load.largest_simulated_part.tokens)
+    masked = round(parts * load.largest_simulated_part.masked)
     tensor = 0.0
     if layout.tensor > 1:  # the all-reduces of layers and vocabulary on the first stage
         tensor = tensor_bytes(system, layout.coordinate(0), tokens, masked) / links.nvlink

@@ -16,7 +16,7 @@ from bertbench.machine.choose_arithmetic import Arithmetic, with_fastest_paths
 from bertbench.model.options import unmeasured_precision
 from bertbench.model.shape import BertShape
 from bertbench.plan.activations import embedding_bytes, forward_bytes, head_bytes, layer_bytes
-from bertbench.plan.step_load import Microbatch, largest_part, load_of
+from bertbench.plan.step_load import Microbatch, largest_part_in_run, load_of
 
 _GB = 1e9
 _WEIGHT_BYTES = 4
@@ -42,7 +42,7 @@ def memory_gb(system: System, largest: Microbatch | None = None) -> dict[str, fl
     recorded, an evaluation can need more than that copy.
     """
     if largest is None:
-        largest = load_of(system).largest if system.parallel.splits else largest_part(system)
+        largest = load_of(system).largest_simulated_part if system.parallel.splits else largest_part_in_run(system)
     ends = {0, system.layout.pipeline - 1}  # stages in between keep fewer microbatches than the first, and no heads
     return max((_memory(system, stage, largest) for stage in ends), key=lambda parts: sum(parts.values()))
 

@@ -162,7 +162,7 @@ def in_fewest_parts(path: Path, content: JsonObject, capacity: float) -> tuple[S
         needed = needed_gb(system)
         if needed <= capacity:
             planned = first_steps(system, rank=0, training=None)
-            needed = sum(memory_gb(system, planned.largest_part).values())
+            needed = sum(memory_gb(system, planned.largest_part_in_run).values())
             if needed <= capacity:
                 break
     return system, needed

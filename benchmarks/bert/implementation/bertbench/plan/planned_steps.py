@@ -39,7 +39,7 @@ class FirstSteps(NamedTuple):
     """Mean load of all ranks divided by the largest, according to the cost model; the mean over steps."""
     tokens: Integers
     """The number of tokens in the rank's share of each step."""
-    largest_part: Microbatch
+    largest_part_in_run: Microbatch
     """The largest forward and backward pass of any rank, in a run of such steps."""
     strata_shares: Floats | None
     """Samples of each stratum in a rank's batch if they were in proportion to the dataset; None without strata."""
@@ -67,7 +67,7 @@ def first_steps(system: System, rank: int, training: Dataset | None) -> FirstSte
         source=source,
         load_efficiency=float(np.mean(efficiencies)),
         tokens=np.array([share.sum() for share in shares]),
-        largest_part=Microbatch.largest_of(parts, system.model.max_positions, parts_of_run(system)),
+        largest_part_in_run=Microbatch.largest_in_run(parts, system.model.max_positions, parts_of_run(system)),
         strata_shares=_strata_shares(system, planner),
         problems=problems,
     )

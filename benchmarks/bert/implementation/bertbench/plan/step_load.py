@@ -1,6 +1,11 @@
 """Size the forward passes of a step, for the formulas of `plan`: a simulation that draws Wikipedia's lengths.
 
 It plans nothing with the run's data and its planner; planned_steps.py does.
+
+A part is what a rank computes in one forward pass. "Largest" is said of three sets of parts:
+- `StepLoad.largest_simulated_part` is the largest of the parts that this simulation makes;
+- `largest_part_in_run` is the largest of all parts in a run, which has many more than are simulated;
+- `likely_maximum` is how the second is estimated from the first: for one measure, such as tokens.
 Shapes: S samples of a step, P parts taken from several steps.
 """
 
@@ -20,7 +25,7 @@ from bertbench.model.shape import training_flops
 
 _SIMULATED_STEPS = 20
 RANKS_LOOKED_AT = 16
-"""The ranks whose parts are looked at to find the largest; all ranks' samples are assigned in the same way."""
+"""The ranks whose parts are looked at to estimate a run's largest; all ranks' samples are assigned in the same way."""
 PLAN_SEED = 1
 """The seed of a plan. A run draws its own; the printed numbers depend on it in the third digit."""
 
@@ -38,15 +43,15 @@ class Microbatch(NamedTuple):
         return cls(float(lengths.sum()), float(np.square(lengths, dtype=np.float64).sum()))
 
     @classmethod
-    def largest_of(cls, parts: Sequence[Integers], longest: int, parts_of_run: int) -> "Microbatch":
-        """Return the size of a run's largest part, estimated from the lengths of sequences in some parts.
+    def largest_in_run(cls, some_parts: Sequence[Integers], longest: int, parts_of_run: int) -> "Microbatch":
+        """Estimate the size of a run's largest part from the lengths of sequences in some of its parts.
 
         It isn't more than if all sequences had `longest` tokens.
         """
-        sizes = [cls.of_lengths(part) for part in parts]
-        most_tokens = max(len(part) for part in parts) * longest
-        tokens = min(largest_size([size.tokens for size in sizes], parts_of_run), most_tokens)
-        pairs = min(largest_size([size.pairs for size in sizes], parts_of_run), tokens * longest)
+        sizes = [cls.of_lengths(part) for part in some_parts]
+        most_tokens = max(len(part) for part in some_parts) * longest
+        tokens = min(likely_maximum([size.tokens for size in sizes], parts_of_run), most_tokens)
+        pairs = min(likely_maximum([size.pairs for size in sizes], parts_of_run), tokens * longest)
         return cls(tokens, pairs)
 
     @property
@@ -70,8 +75,8 @@ class StepLoad(NamedTuple):
 
     mean_tokens: float
     """Mean tokens of a part."""
-    largest: Microbatch
-    """The most tokens of any part, and the most pairs of tokens."""
+    largest_simulated_part: Microbatch
+    """The most tokens of any simulated part, and the most pairs of tokens."""
     flops: float
     """The floating-point operations of the whole step."""
 
@@ -81,13 +86,13 @@ def load_of(system: System) -> StepLoad:
     lengths = np.minimum(draw_lengths(system.global_batch_size, PLAN_SEED), system.model.max_positions)
     flops = training_flops(system.model.shape(), lengths, float(predictions(lengths).sum()))
     parts = system.layout.data * system.parts
-    mean_tokens, largest = _simulated_parts(system.global_batch_size, parts, system.model.max_positions)
-    return StepLoad(mean_tokens, largest, flops)
+    mean_tokens, largest_part = _simulated_parts(system.global_batch_size, parts, system.model.max_positions)
+    return StepLoad(mean_tokens, largest_part, flops)
 
 
-def largest_part(system: System) -> Microbatch:
-    """Simulate the largest part of any rank that holds the whole model, on Wikipedia's lengths."""
-    return _largest_of_ranks(
+def largest_part_in_run(system: System) -> Microbatch:
+    """Estimate the largest part of any rank in a run with whole models, from simulated steps on Wikipedia's lengths."""
+    return _largest_part_in_run(
         system.global_batch_size, system.layout.data, system.parts, system.model.max_positions, parts_of_run(system)
     )
 
@@ -98,13 +103,13 @@ def parts_of_run(system: System) -> int:
 
 
 @cache
-def _largest_of_ranks(samples: int, ranks: int, parts: int, longest: int, parts_of_run: int) -> Microbatch:
-    """Return the largest part if each rank splits its share in the order in which samples were drawn."""
+def _largest_part_in_run(samples: int, ranks: int, parts: int, longest: int, parts_of_run: int) -> Microbatch:
+    """Estimate the largest part if each rank splits its share in the order in which samples were drawn."""
     parts_of_steps: list[Integers] = []
     for lengths_S, rank_S in _simulated_steps(samples, ranks, longest):
         for rank in range(min(ranks, RANKS_LOOKED_AT)):
             parts_of_steps += in_parts(lengths_S[rank_S == rank], parts)
-    return Microbatch.largest_of(parts_of_steps, longest, parts_of_run)
+    return Microbatch.largest_in_run(parts_of_steps, longest, parts_of_run)
 
 
 @cache
@@ -134,11 +139,11 @@ def in_parts(share: Integers, parts: int) -> list[Integers]:
     return np.array_split(share, max(1, min(parts, len(share))))
 
 
-def largest_size(sizes: Sequence[float], parts: int) -> float:
-    """Estimate the size of the largest of a run's `parts` parts from the sizes of some of them.
+def likely_maximum(sizes: Sequence[float], parts: int) -> float:
+    """Estimate the largest of `parts` sizes from some of them.
 
-    If sizes are normally distributed, one part in that many is larger. Its size is 4.0 standard deviations above the
-    mean for 30,000 parts, 4.4 for 200,000.
+    If sizes are normally distributed, one in that many is larger than the estimate. It is 4.0 standard deviations above
+    the mean for 30,000 parts, 4.4 for 200,000.
     """
     sizes_P = np.array(sizes, np.float64)
     deviations = NormalDist().inv_cdf(1 - 1 / max(parts, 2))

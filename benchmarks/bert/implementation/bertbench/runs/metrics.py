@@ -131,6 +131,11 @@ class Metrics:
         self._device = world.device
         self._use = ResourceUse(world.device) if world.leads else None
 
+    def start(self) -> None:
+        """Count what rank 0 uses from now on: the first step begins, and the initialisation isn't part of it."""
+        if self._use:
+            self._use.start()
+
     def record(self, step: int, samples: int, report: StepReport, step_ms: float, loaded: LoadedStep) -> None:
         """Record one step; raises RunError as `flush` does."""
         self.trace.waited_s += loaded.wait_ms / 1e3

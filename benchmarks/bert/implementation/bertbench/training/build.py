@@ -14,7 +14,7 @@ from bertbench.data.store.dataset import Dataset
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
 from bertbench.loading.bins import BinSampler, longest_part, planned_sizes
-from bertbench.loading.filler import Bin, fill_of
+from bertbench.loading.filler import BatchSize, fill_of
 from bertbench.loading.inputs import open_data
 from bertbench.loading.loader import Loader, make_exchange
 from bertbench.loading.sampler import Sampler, make_planner
@@ -105,7 +105,7 @@ def build_run(
     startup.mark("data")
     sampler = make_sampler(system, training, seed, options.technique)
     rank = system.layout.coordinate(world.rank).data
-    warm_up_sizes: Iterable[Bin] = ()
+    warm_up_sizes: Iterable[BatchSize] = ()
     records_graphs = system.compute.compile == "graphs"
     if world.device.type == "cpu" and system.fills_batches and not records_graphs:
         first_steps = range(min(system.max_steps, _WARMED_STEPS))
@@ -182,7 +182,7 @@ def make_trainer(
     sampler: Sampler,
     startup: Startup | None = None,
     arithmetic: Arithmetic | None = None,
-    warm_up_sizes: Iterable[Bin] = (),
+    warm_up_sizes: Iterable[BatchSize] = (),
     graphs_if_faster: bool = False,
     technique: Technique = EVERY_STEP,
 ) -> Trainer:

@@ -27,7 +27,7 @@ from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
 from bertbench.loading.batch import Batch, synthetic
 from bertbench.loading.bins import Bins
-from bertbench.loading.filler import Bin, fill_to, size_of
+from bertbench.loading.filler import BatchSize, filled_to_size, size_of
 from bertbench.loading.loader import LoadedPart
 from bertbench.model.arithmetic import attends_by_flash
 from bertbench.model.linear import Products
@@ -67,8 +67,8 @@ class GraphTrainer(WholeTrainer):
         self._record = record or recorder(self._stream)
         _check_attention(system, device)
         self._loss_sum = torch.zeros((), device=device)
-        self._slots: dict[Bin, _Slot] = {}
-        self._replays: dict[tuple[Bin, bool], Callable[[], Tensor]] = {}
+        self._slots: dict[BatchSize, _Slot] = {}
+        self._replays: dict[tuple[BatchSize, bool], Callable[[], Tensor]] = {}
         # autograd adds up a gradient on the stream that first used its weight, which must be the stream of recording
         with self._on_own_stream():
             super().__init__(system, world, seed, startup, products)
@@ -133,7 +133,7 @@ class GraphTrainer(WholeTrainer):
         self.optimizer.resume(steps_on_device)  # from now on, the optimizer counts on the device
         kinds_of_part = (False, True) if self._accumulates else (True,)  # True for the last part of a step
         largest = self._bins.all[-1]
-        works: dict[tuple[Bin, bool], Callable[[], Tensor]] = {}
+        works: dict[tuple[BatchSize, bool], Callable[[], Tensor]] = {}
         for size in reversed(self._bins.all):
             slot = _Slot(self._batch_of_size(size, generator), self._system.model.max_positions)
             self._slots[size] = slot
@@ -150,7 +150,7 @@ class GraphTrainer(WholeTrainer):
             self._record_or_repeat(works)
         self._loss_sum.zero_()
 
-    def _graphs_save_time(self, works: dict[tuple[Bin, bool], Callable[[], Tensor]]) -> bool:
+    def _graphs_save_time(self, works: dict[tuple[BatchSize, bool], Callable[[], Tensor]]) -> bool:
         """Return whether graphs shorten the smallest step on any rank; print why not. Collective."""
         smallest = self._bins.all[0]
 
@@ -172,7 +172,7 @@ class GraphTrainer(WholeTrainer):
             )
         return False
 
-    def _record_or_repeat(self, works: dict[tuple[Bin, bool], Callable[[], Tensor]]) -> None:
+    def _record_or_repeat(self, works: dict[tuple[BatchSize, bool], Callable[[], Tensor]]) -> None:
         """Record each part of a step. Collective.
 
         If memory is short on any rank, all ranks run the parts without graphs. Recording launches nothing, so a rank
@@ -201,7 +201,7 @@ class GraphTrainer(WholeTrainer):
                 flush=True,
             )
 
-    def _repeat(self, works: dict[tuple[Bin, bool], Callable[[], Tensor]]) -> None:
+    def _repeat(self, works: dict[tuple[BatchSize, bool], Callable[[], Tensor]]) -> None:
         for key, work in works.items():
             self._replays[key] = partial(self._run_on_own_stream, work)
 
@@ -209,7 +209,7 @@ class GraphTrainer(WholeTrainer):
         with self._on_own_stream():
             return work()
 
-    def _batch_of_size(self, size: Bin, generator: torch.Generator) -> Batch:
+    def _batch_of_size(self, size: BatchSize, generator: torch.Generator) -> Batch:
         """Return a synthetic batch that fills a bin."""
         model = self._system.model
         samples = self._system.samples_per_pass
@@ -221,7 +221,7 @@ class GraphTrainer(WholeTrainer):
             masked_at_M=batch.masked_at_M[: size.masked],
             masked_labels_M=batch.masked_labels_M[: size.masked],
         )
-        return fill_to(batch, size).to(self._world.device)
+        return filled_to_size(batch, size).to(self._world.device)
 
     def _part(self, slot: "_Slot", last: bool) -> Tensor:
         """Add one part's gradient; in a step's last part, update and return [loss, norm, rate, clipped].

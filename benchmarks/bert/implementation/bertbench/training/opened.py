@@ -32,7 +32,7 @@ class OpenedRun(NamedTuple):
 def open_run_files(system: System, options: RunOptions, technique: Technique = EVERY_STEP) -> OpenedRun:
     """Return the files of the run that the options ask for, which trains by a technique.
 
-    A new run's log is reserved. Raises ConfigError if the options contradict each other or the interrupted run, or name
+    A new run gets an empty log. Raises ConfigError if the options contradict each other or the interrupted run, or name
     a log that another run has, and CheckpointError if they name no run.
     """
     interrupted = _job_file(options, "current")
@@ -43,7 +43,7 @@ def open_run_files(system: System, options: RunOptions, technique: Technique = E
         code = 0 if status == constants.SUCCESS else TARGET_MISSED
         return OpenedRun(ResultFiles(options.result), code=code)
     resumption = _resumption_of(system, options, technique)
-    files = resumption.files if resumption else _reserved(system, options)
+    files = resumption.files if resumption else _new_run_files(system, options)
     if options.job:
         _write(interrupted, str(files.log.absolute()))
     return OpenedRun(files, resumption)
@@ -103,44 +103,39 @@ def _resumption_of(system: System, options: RunOptions, technique: Technique) ->
     return resumption
 
 
-def _new(system: System, options: RunOptions) -> ResultFiles:
-    """Return the files of a new run, with a log of the next free name if the options don't name one.
+def _new_run_files(system: System, options: RunOptions) -> ResultFiles:
+    """Return the files of a new run. Its log is made, empty, so that no other run takes its name.
 
-    Raises ConfigError for a name that only results may have, one under which an earlier run left snapshots, and a place
-    that can't be written.
+    Without --result, the log has the next free number. Raises ConfigError if another run has the log of --result, if
+    the log can't be written, and as `_without_leftovers` does.
     """
-    if options.result is None:
+    log = options.result
+    if log is None:
         return reserve_number(runs_folder(), system.name, options.short)
-    files = ResultFiles(options.result)
-    if options.short and files.log.match(LOG_PATTERN):
-        raise ConfigError(
-            f"--result {files.log}: --{options.short} makes no result; choose a name other than {LOG_PATTERN}"
-        )
+    if options.resume == "auto" and log.exists():  # its run never started; otherwise it would be resumed
+        return _without_leftovers(log, options)
+    ResultFiles(log).reserve()
+    try:
+        return _without_leftovers(log, options)
+    except BertbenchError:
+        log.unlink()
+        raise
+
+
+def _without_leftovers(log: Path, options: RunOptions) -> ResultFiles:
+    """Return the files of a new run with this log, and remove what a run of this name that never started has left.
+
+    Raises ConfigError for a name that only results may have, and for one under which an earlier run left snapshots.
+    """
+    files = ResultFiles(log)
+    if options.short and log.match(LOG_PATTERN):
+        raise ConfigError(f"--result {log}: --{options.short} makes no result; choose a name other than {LOG_PATTERN}")
     if files.snapshots.exists():
         raise ConfigError(
-            f"{files.log}: an earlier run of this name left snapshots; resume it with --resume auto, or give another "
-            "--result"
+            f"{log}: an earlier run of this name left snapshots; resume it with --resume auto, or give another --result"
         )
-    if options.resume == "auto" and files.folder.exists():  # that run never started; otherwise it would be resumed
+    if options.resume == "auto" and files.folder.exists():
         files.discard(again=True)
     else:
         files.trace.unlink(missing_ok=True)
     return files
-
-
-def _reserved(system: System, options: RunOptions) -> ResultFiles:
-    """Return the files of a new run, with an empty log.
-
-    Raises the errors of `_new`, and ConfigError if another run has the log of --result.
-    """
-    if options.result is None:
-        return _new(system, options)
-    never_started = options.resume == "auto" and options.result.exists()
-    if never_started:
-        return _new(system, options)
-    ResultFiles(options.result).reserve()
-    try:
-        return _new(system, options)
-    except BertbenchError:
-        options.result.unlink()
-        raise

@@ -61,7 +61,6 @@ def train(
             built = build_run(system, world, seed, files, options, startup, log)
             system = built.system
             trainer = built.trainer
-            snapshots = built.snapshots
             metrics.flop_rate = FlopRate.of(system, built.peak)
             metrics.layout = system.layout if system.layout.pipeline > 1 else None
             progress.message(f"{built.arithmetic.text()}\n{trainer.describe_step().text()}\n{built.peak.text()}")
@@ -70,6 +69,7 @@ def train(
         with _settled_heap(), clock.run(len(built.evaluator.dataset), evaluations) as run, profiler, preemption:
             loaded_steps = built.loader.steps(range(steps_taken, system.max_steps))
             loaded_steps = world.watchdog.around(loaded_steps, steps_taken)
+            metrics.start()
             for first, stop in system.blocks(steps_taken):
                 with run.training(first * batch_size, (stop - first) * batch_size, begun=first < steps_taken):
                     for step in range(max(first, steps_taken), stop):
@@ -81,11 +81,11 @@ def train(
                         metrics.record(step + 1, (step + 1) * batch_size, report, step_ms, loaded)
                         startup.mark("first step")
                         built.evaluator.read_ahead()
-                        snapshots.save_if_due(trainer, step + 1, run.evaluations, metrics)
+                        built.snapshots.save_if_due(trainer, step + 1, run.evaluations, metrics)
                         progress.trained(step + 1, stop, metrics.last_loss, metrics.last_flops)
                         profiler.step()
                         if preemption.stops_after(step + 1):
-                            snapshots.save_last(trainer, step + 1, run.evaluations, metrics)
+                            built.snapshots.save_last(trainer, step + 1, run.evaluations, metrics)
                             raise preemption.error(step + 1)
                     metrics.flush()
                 with run.evaluation(), trainer.evaluating():
@@ -97,7 +97,7 @@ def train(
                     break
             else:
                 run.aborted(f"target {system.evaluation.target} not reached in {system.max_steps} steps")
-        snapshots.close()
+        built.snapshots.close()
         if world.leads:
             log_samples_by_stratum(log, built.planner, run.samples // batch_size)
         _write_last_files(system, world, trainer, files, seed, run, progress)

@@ -22,7 +22,7 @@ from bertbench.data.store.columns import Integers
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
 from bertbench.loading.batch import Batch, synthetic
-from bertbench.loading.filler import Bin, fill_to
+from bertbench.loading.filler import BatchSize, filled_to_size
 from bertbench.loading.loader import LoadedPart
 from bertbench.loading.sampler import Part
 from bertbench.model.arithmetic import computing, set_arithmetic
@@ -59,7 +59,7 @@ class WholeTrainer(Trainer):
         seed: int,
         startup: Startup | None = None,
         products: dict[Shape, Products] | None = None,
-        warm_up_sizes: Iterable[Bin] = (),
+        warm_up_sizes: Iterable[BatchSize] = (),
         task: Task = PRE_TRAINING,
         warm_up_lengths_S: Integers | None = None,
         technique: Technique = EVERY_STEP,
@@ -200,7 +200,7 @@ class WholeTrainer(Trainer):
         for size in self._warm_up_sizes:
             length = math.ceil(size.tokens / size.sequences)
             batch = synthetic(1, length, self._system.model.vocab_size, generator)
-            yield LoadedPart(part, fill_to(batch, size).to(self._world.device))
+            yield LoadedPart(part, filled_to_size(batch, size).to(self._world.device))
 
     def _evaluate_once(self, batch: Batch) -> None:
         self._model.eval()  # evaluation is compiled separately
