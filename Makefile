@@ -112,10 +112,14 @@ $(NEWEST)/.ready: pyproject.toml constraints.txt
 	$(NEWEST)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $@
 
+# Without this file, bertbench may be there already, installed by hand (docs/install.md).
 $(VENV)/.run-ready: pyproject.toml constraints.txt | $(VENV)/bin/python
-	@echo "installing what a run needs into $(VENV); this takes about a minute"
-	$(INSTALL) --editable .
-	@$(COMPILE)
+	@if test -x $(BIN)/bertbench && ! test -e $@; then \
+	  echo "bertbench is in $(VENV) already"; \
+	else \
+	  echo "installing what a run needs into $(VENV); this takes about a minute"; \
+	  $(INSTALL) --editable . && { $(COMPILE); }; \
+	fi
 	touch $@
 
 $(VENV)/.dev-ready: pyproject.toml constraints.txt | $(VENV)/bin/python
