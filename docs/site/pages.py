@@ -1,7 +1,7 @@
 """Hook for mkdocs: add the pages that aren't in docs/, and rewrite the links that leave it.
 
-README.md, results/README.md and CHANGELOG.md become pages. reference.py returns the pages of commands and of the
-judge's rules, and `bertbench report` draws one of results/. Links between pages stay links. If GitHub builds the site
+README.md, results/README.md, compliance/README.md and CHANGELOG.md become pages. reference.py returns the pages of
+commands and of the judge's rules, and `bertbench report` draws one of results/. Links between pages stay links. If GitHub builds the site
 (GITHUB_REPOSITORY), a link to another file leads to the repository there; otherwise it becomes plain text. A picture is
 a link to itself, to be seen at full size.
 """
@@ -20,7 +20,8 @@ from mkdocs.structure.pages import Page
 
 _REPOSITORY = Path(__file__).parents[2]
 _PAGES = {
-    "README.md": "index.md", "results/README.md": "results.md", "CHANGELOG.md": "changelog.md",
+    "README.md": "index.md", "results/README.md": "results.md", "compliance/README.md": "judge.md",
+    "CHANGELOG.md": "changelog.md",
 }  # fmt: skip
 _BLOCK = re.compile(r"^```\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LONGEST_LINE = 100  # characters that fit at the usual font size
