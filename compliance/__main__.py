@@ -1,6 +1,6 @@
 """`python -m compliance PATH...`: judge each log; `python -m compliance package DIR`: judge a submission.
 
-`python -m compliance rules`: list the rules and the questions.
+`python -m compliance rules`: list the rules, the values that the closed division fixes, and the questions.
 The exit code is 0 if all logs pass, 1 if some fail, and 2 if some cannot be judged or the arguments are wrong.
 """
 
@@ -22,6 +22,7 @@ from compliance.read.find import find_logs, is_package
 from compliance.read.record import answer_json, error_json, printable
 from compliance.read.source import STDIN, CannotJudge
 from compliance.rules import RULES
+from compliance.rules.fixed_values import FIXED
 from compliance.rules.rule import Unchecked
 from compliance.streams import guarded, open_standard_streams
 
@@ -146,15 +147,24 @@ def _package(root: Path, options: argparse.Namespace) -> int:
 
 
 def _list_rules(arguments: list[str], program: str) -> int:
-    description = "List the rules, which decide the verdict, and the questions, which don't."
+    description = (
+        "List the rules, which decide the verdict, the values that the closed division fixes, and the questions, which "
+        "don't decide it."
+    )
     parser = _Parser(prog=f"{program} rules", description=description)
-    parser.add_argument("--json", action="store_true", help="print a JSON object with the rules and the questions")
+    parser.add_argument("--json", action="store_true", help="print a JSON object with all three lists")
     parser.asks_for_json = "--json" in arguments
     if parser.parse_args(arguments).json:
-        content = {"rules": [rule.as_json() for rule in RULES], "questions": [topic.as_json() for topic in TOPICS]}
+        content = {
+            "rules": [rule.as_json() for rule in RULES],
+            "fixed_values": [fixed.as_json() for fixed in FIXED],
+            "questions": [topic.as_json() for topic in TOPICS],
+        }
         print(answer_json(_COMMAND, content))
         return 0
-    lines = [*text.rules_table(RULES), "Questions, which never change a verdict"]
+    lines = [*text.rules_table(RULES), "Fixed values, which the rule reference-value compares"]
+    lines += [f'  {fixed.key}: {fixed.expected} ("{fixed.section}")' for fixed in FIXED]
+    lines.append("Questions, which never change a verdict")
     for topic in TOPICS:
         lines += [f"  {topic.id}: {topic.asks}", f"    usual: {topic.usual}"]
     print(text.printed(lines))
@@ -179,8 +189,9 @@ def argument_parser(program: str) -> _Parser:
     parser = _Parser(
         prog=program,
         description="Check whether MLPerf Training logs of BERT, or a submission package, follow MLPerf's rules.",
-        epilog=f"`{program} rules` lists the rules, which decide the verdict, and the questions,\n"
-        f"which don't. `{program} package DIR` judges a package.\n"
+        epilog=f"`{program} rules` lists the rules, which decide the verdict, the values that\n"
+        f"the closed division fixes, and the questions, which don't decide the verdict.\n"
+        f"`{program} package DIR` judges a package.\n"
         f"To compare two logs, use `bertbench compare A B`.\n\n{_FIELDS}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

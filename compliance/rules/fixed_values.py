@@ -42,6 +42,10 @@ class Fixed(NamedTuple):
     expected: str
     is_sound: _Test
 
+    def as_json(self) -> dict[str, Any]:
+        """Return the fields that `rules --json` prints."""
+        return {"key": self.key, "expected": self.expected, "section": self.section}
+
 
 def _equals(reference: float) -> _Test:
     def test(value: Any, _: str) -> bool:

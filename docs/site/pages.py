@@ -1,7 +1,7 @@
 """Hook for mkdocs: add the pages that aren't in docs/, and rewrite the links that leave it.
 
-README.md, results/README.md, compliance/README.md and CHANGELOG.md become pages. reference.py returns the page of
-commands, and `bertbench report` draws one of results/. Links between pages stay links. If GitHub builds the site
+README.md, results/README.md, compliance/README.md and CHANGELOG.md become pages. reference.py returns the pages of
+commands and of the judge's rules, and `bertbench report` draws one of results/. Links between pages stay links. If GitHub builds the site
 (GITHUB_REPOSITORY), a link to another file leads to the repository there; otherwise it becomes plain text. A picture is
 a link to itself, to be seen at full size.
 """
@@ -20,7 +20,7 @@ from mkdocs.structure.pages import Page
 
 _REPOSITORY = Path(__file__).parents[2]
 _PAGES = {
-    "README.md": "index.md", "results/README.md": "results.md", "compliance/README.md": "rules.md",
+    "README.md": "index.md", "results/README.md": "results.md", "compliance/README.md": "judge.md",
     "CHANGELOG.md": "changelog.md",
 }  # fmt: skip
 _BLOCK = re.compile(r"^```\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -32,10 +32,11 @@ _LINK = re.compile(r"(!?)\[([^]]*)\]\(([^)#:]+)(#[^)]*)?\)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages from outside docs/, the commands, and the report of results/ without links to absent logs."""
+    """Add the pages from outside docs/, the generated ones, and the report of results/ without links to absent logs."""
     for source, page in _PAGES.items():
         files.append(File.generated(config, page, content=(_REPOSITORY / source).read_text()))
-    files.append(File.generated(config, "commands.md", content=_commands()))
+    for name in ("commands", "rules"):
+        files.append(File.generated(config, f"{name}.md", content=_reference(name)))
     files.append(File.generated(config, "report.html", content=_report()))
     files.append(File.generated(config, "wide.css", content=Path(__file__).with_name("wide.css").read_text()))
     return files
@@ -63,9 +64,9 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
     return _INLINE_CODE.sub(lambda code: _OPTION.sub(r'<span class="option">\g<0></span>', code[0]), html)
 
 
-def _commands() -> str:
-    """Return the page of commands. Another process makes it, because this one can't import lab/."""
-    command = [sys.executable, "-c", "from docs.site.reference import commands; print(commands())"]
+def _reference(name: str) -> str:
+    """Return a page of reference.py. Another process makes it, because this one can't import lab/."""
+    command = [sys.executable, "-c", f"from docs.site import reference; print(reference.{name}())"]
     done = subprocess.run(
         command, check=True, cwd=_REPOSITORY, stdout=subprocess.PIPE, text=True, env={**os.environ, "COLUMNS": "100"}
     )

@@ -10,11 +10,8 @@ from bertbench.common.tables import markdown
 from bertbench.plan.dry_run import count_rank
 from bertbench.plan.layout_cost import exposed_seconds
 from compliance import judge_log
-from compliance.ask import TOPICS
 from compliance.read.log import read_events
 from compliance.read.run import RunFacts
-from compliance.rules import RULES
-from compliance.rules.fixed_values import FIXED
 from docs.site.claims import OPTIMIZER_STUDY, SIMULATED, claims
 from docs.site.gpu_rates import gpu_rates, gpu_scaling
 from docs.site.records import RESULTS, read
@@ -80,26 +77,6 @@ def like_for_like() -> str:
         _ratio_row("seconds to the target, Muon", muon, trainer_muon, "seconds_to_target", trainer_muon["times_ours"]),
     ]
     return markdown(["measured, with the same optimizer", "bertbench", "Trainer", "ratio (95 % interval)"], rows)
-
-
-def rules() -> str:
-    """Return the judge's rules, with their sections and rounds."""
-    rows = [
-        [f"`{rule.id}`", rule.source.document, f"`{rule.source.section}`", rule.rounds, rule.says] for rule in RULES
-    ]
-    return markdown(["rule", "document", "section", "rounds", "what it says"], rows)
-
-
-def fixed_values() -> str:
-    """Return the values that the closed division fixes, with the sections of training_rules.adoc that fix them."""
-    rows = [[f"`{fixed.key}`", fixed.expected, fixed.section] for fixed in FIXED]
-    return markdown(["key", "fixed value", "section of training_rules.adoc"], rows)
-
-
-def questions() -> str:
-    """Return the judge's questions."""
-    rows = [[f"`{topic.id}`", topic.asks, topic.usual] for topic in TOPICS]
-    return markdown(["question", "what is asked", "what is usual"], rows)
 
 
 def strata() -> str:
@@ -248,7 +225,7 @@ def batch_sizes() -> str:
 READINGS = {
     reading.__name__: reading
     for reading in (
-        demo, demo_times, like_for_like, sizes, claims, rules, fixed_values, questions, squad_layouts, strata,
+        demo, demo_times, like_for_like, sizes, claims, squad_layouts, strata,
         node_sizes, clip_modes, adam_values, batch_sizes, preparation, gpu_rates, gpu_scaling,
     )
 }  # fmt: skip

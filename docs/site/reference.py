@@ -1,8 +1,8 @@
-"""Write docs/configuration.md from the schema of system files; return the page of commands from their parsers.
+"""Write docs/configuration.md from the schema of system files; return the pages of commands and of the judge's rules.
 
-`python -m docs.site.reference` rewrites docs/configuration.md, and a test finds out if it is out of date. The page of
-commands exists only on the site: pages.py adds it. The text of a setting is its docstring in config/, and the text of
-an option is its help in cli/.
+`python -m docs.site.reference` rewrites docs/configuration.md, and a test finds out if it is out of date. The other two
+pages exist only on the site: pages.py adds them. The text of a setting is its docstring in config/, the text of an
+option is its help in cli/, and the text of a rule stands beside its check in compliance/rules/.
 """
 
 import argparse
@@ -24,6 +24,9 @@ from bertbench.config.given import needs_of  # noqa: E402
 from bertbench.config.load import schema  # noqa: E402
 from bertbench.config.rules import AllowedValues  # noqa: E402
 from compliance.__main__ import argument_parser  # noqa: E402
+from compliance.ask import TOPICS  # noqa: E402
+from compliance.rules import RULES  # noqa: E402
+from compliance.rules.fixed_values import FIXED  # noqa: E402
 from lab.commands import COMMANDS as LAB_COMMANDS  # noqa: E402
 
 _CONFIGURATION = """\
@@ -92,6 +95,18 @@ After a mistake, the answer is one object with `error` in place of the command's
 and a missed target aren't mistakes: the answer then has a verdict, a status or problems.
 """
 
+_RULES = """\
+# The judge's rules
+
+This page is built from the judge's code, and `python -m compliance rules` prints the same. [Judging](judging.md)
+explains verdicts.
+
+The documents are MLPerf's
+[training_rules.adoc](https://github.com/mlcommons/training_policies/blob/master/training_rules.adoc),
+[power_measurement.adoc](https://github.com/mlcommons/training_policies/blob/master/power_measurement.adoc) and
+[submission_rules.adoc](https://github.com/mlcommons/policies/blob/master/submission_rules.adoc), as of each round.
+"""
+
 _RULES_OF_TWO_SETTINGS = {
     "_checkpoint_is_mlperfs": ("model.checkpoint", "MLPerf's phase-1 checkpoint"),
     "_decay_lasts_all_steps": ("schedule.decay_steps", "`schedule.max_steps`"),
@@ -132,6 +147,26 @@ def commands() -> str:
     text.append("Benches and studies, for developers. They need a clone; `--help` after a command lists its options.\n")
     rows = [[f"`{lab.name}`", _sentence(lab.help)] for lab in LAB_COMMANDS]
     text.append(markdown(["command", "what it does"], rows) + "\n")
+    return "\n".join(text)
+
+
+def rules() -> str:
+    """Return the page of the judge's rules, fixed values and questions, which isn't committed."""
+    breaches = [
+        [f"`{rule.id}`", rule.source.document, f"`{rule.source.section}`", rule.rounds, rule.says] for rule in RULES
+    ]
+    values = [[f"`{fixed.key}`", fixed.expected, fixed.section] for fixed in FIXED]
+    topics = [[f"`{topic.id}`", topic.asks, topic.usual] for topic in TOPICS]
+    text = [
+        _RULES,
+        "## Rules\n\nA breach fails the log or the package.\n",
+        markdown(["rule", "document", "section", "rounds", "what it says"], breaches),
+        "\n## Fixed values\n\nThe rule `reference-value` compares these keys of closed logs with the reference. Every "
+        "other setting is free.\n",
+        markdown(["key", "fixed value", "section of training_rules.adoc"], values),
+        "\n## Questions\n\nA reviewer might ask these questions. None of them changes a verdict.\n",
+        markdown(["question", "what is asked", "what is usual"], topics),
+    ]
     return "\n".join(text)
 
 

@@ -1,4 +1,4 @@
-"""Write the parts of pages that show records in results/, the output of commands, or the judge's rules.
+"""Write the parts of pages that show records in results/ or the output of commands.
 
 A line `<!-- shown: SOURCE -->` comes before a fenced block, or before lines up to the next blank one. SOURCE is one of:
 

@@ -9,6 +9,7 @@ import pytest
 from compliance.__main__ import main
 from compliance.ask import TOPICS
 from compliance.rules import RULES
+from compliance.rules.fixed_values import FIXED
 from tests.compliance.edits import CLOSED
 from tests.compliance.logs import closed, write
 from tests.compliance.mutations import change_file, in_turn, metadata_of, setting, timed, without
@@ -61,12 +62,16 @@ def test_missing_evidence_fails_a_log_with_strict(tmp_path: Path, capsys: Captur
     assert "seed-value" in capsys.readouterr().out
 
 
-def test_rules_and_questions_are_listed_as_json(capsys: Captured) -> None:
+def test_rules_fixed_values_and_questions_are_listed(capsys: Captured) -> None:
     assert main(["rules", "--json"]) == 0
     listed = strictly(capsys.readouterr().out)
     assert [rule["id"] for rule in listed["rules"]] == [rule.id for rule in RULES]
     assert set(listed["rules"][0]) == {"id", "document", "section", "rounds", "says", "remedy"}
+    assert [fixed["key"] for fixed in listed["fixed_values"]] == [fixed.key for fixed in FIXED]
     assert [question["id"] for question in listed["questions"]] == [topic.id for topic in TOPICS]
+    main(["rules"])
+    printed = capsys.readouterr().out
+    assert all(fixed.key in printed and fixed.expected in printed for fixed in FIXED)
 
 
 def test_the_output_for_a_wrong_ruleset_names_one_that_fits(tmp_path: Path, capsys: Captured) -> None:

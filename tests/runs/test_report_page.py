@@ -70,7 +70,7 @@ def test_a_finding_shows_the_line_of_the_log_as_text(tmp_path: Path, monkeypatch
     monkeypatch.setattr(judged_runs, "judge_log", judged)
     found = page_of(tmp_path)
     assert "<img src=x" not in found
-    assert "result_0.txt:2: :::MLLOG &lt;img src=x" in found
+    assert "line 2: :::MLLOG &lt;img src=x" in found
 
 
 def test_other_peoples_packages_are_shown_with_the_published_results_of_their_size(tmp_path: Path) -> None:

@@ -138,7 +138,7 @@ def test_an_unfinished_log_is_reported_as_such_instead_of_breaking_every_rule(
         os.utime(file, (time.time() - 7200,) * 2)
     (group,) = answer("report", runs)
     row = group["runs"][6]
-    assert (row["verdict"], row["findings"], group["reached"], group["findings"]) == (None, [], 9, [])
+    assert (row["verdict"], row["findings"], row["questions"], group["reached"]) == (None, [], [], 9)
     shown = printed("report", runs)
     assert re.search(r"^result_6 +unfinished ", shown, re.MULTILINE)
     assert "9 of 9 logs pass under ruleset 5.0.0, 1 not judged (unfinished, or not a result); no findings" in shown
@@ -151,22 +151,26 @@ def test_a_log_on_standard_input_is_reported_as_from_a_file(runs: Path) -> None:
     assert "1 of 1 logs pass under ruleset 5.0.0; no findings" in done.stdout
 
 
-def test_findings_across_runs_are_in_text_json_and_page_and_in_the_count_of_the_last_line(
+def test_a_question_is_counted_apart_from_findings_in_text_json_and_page(
     runs: Path, answer: Answer, printed: Printed, tmp_path: Path
 ) -> None:
     shutil.copy(runs / "result_3.txt", runs / "result_4.txt")
     page = tmp_path / "page.html"
     shown = printed("report", runs, "--html", page).splitlines()
     (group,) = answer("report", runs)
-    found = [finding["found"] for finding in group["findings"]]
-    assert any("result_4.txt" in one and "result_3.txt" in one for one in found)
-    assert all(any(line.startswith("across runs: ") and one in line for line in shown) for one in found)
-    number = "1 finding" if len(found) == 1 else f"{len(found)} findings"
-    counts = f"10 of 10 logs pass under ruleset 5.0.0; {number} across runs: `bertbench judge` lists them"
+    assert all(run["findings"] == [] for run in group["runs"])
+    asked = {Path(run["log"]).name: [each["figure"] for each in run["questions"]] for run in group["runs"]}
+    (log,) = (name for name, figures in asked.items() if figures)
+    (figure,) = asked[log]
+    other = {"result_4.txt": "result_3.txt", "result_3.txt": "result_4.txt"}[log]
+    assert figure.endswith(f" equal those of {other}")
+    assert any(line.startswith(f"{log}: question copied-run: {figure}; usual: no two runs") for line in shown)
+    counts = "10 of 10 logs pass under ruleset 5.0.0; no findings, 1 question: `bertbench judge` lists them"
     assert counts in shown
     text = page.read_text()
-    assert all(one in text for one in found)
-    assert counts.replace("`bertbench judge`", "<code>bertbench judge</code>") in text
+    assert "Questions for the submitter" in text and figure in text
+    good = counts.replace("`bertbench judge`", "<code>bertbench judge</code>")
+    assert f'<p class="good">{good}</p>' in text  # a question doesn't change the verdict
 
 
 def test_report_and_compare_give_the_same_mean_and_score(runs: Path, answer: Answer, printed: Printed) -> None:

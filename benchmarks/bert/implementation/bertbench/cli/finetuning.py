@@ -34,7 +34,7 @@ def add_squad_arguments(parser: argparse.ArgumentParser) -> None:
 
     parser.epilog = (
         "The system file has task squad; its section `squad` has epochs and lengths, for example "
-        "--set squad.epochs=3. docs/finetuning.md lists the output files."
+        "--set squad.epochs=3. docs/finetuning.md names the main output files."
     )
     add_path(parser, "--dev", "FILE", "questions to answer after every epoch, SQuAD 1.1 or 2.0", required=True)
     parser.add_argument("--system", help=f"{SYSTEM_HELP}; required without --score, like the next three options")

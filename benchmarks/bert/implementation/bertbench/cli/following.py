@@ -116,7 +116,7 @@ def _list_runs(arguments: argparse.Namespace, folders: list[Path]) -> int:
     from compliance.read.source import CannotJudge
 
     logs = [log for folder in folders for log in run_logs(folder)]
-    runs, _ = judged_runs(logs, arguments.ruleset)
+    runs = judged_runs(logs, arguments.ruleset)
     no_logs = [judged.why_no_log for judged in runs if not judged.is_log]
     if len(no_logs) == len(runs):
         raise CannotJudge(no_logs[0])

@@ -283,7 +283,7 @@ ANSWERS: dict[str, tuple[Answer, ...]] = {
             {
                 "system": "name of the system",
                 "settings": "settings that differ from other groups of runs",
-                "runs": "for each run: log, status, verdict, time_to_train_s, samples, mfu, use, ...",
+                "runs": "for each run: log, status, verdict, findings, questions, time_to_train_s, samples, mfu, ...",
                 "reached": "runs that reached the target and that the judge passes",
                 "reached_not_passed": "runs that reached the target, but that the judge doesn't pass; they are in no "
                 "mean",
@@ -292,7 +292,6 @@ ANSWERS: dict[str, tuple[Answer, ...]] = {
                 "score_s": "MLPerf's mean without the fastest and the slowest run; null unless there are ten runs",
                 "rulesets": "list of the rulesets by which the runs were judged",
                 "passed": "logs that the judge passes",
-                "findings": "list of breaches across the runs: rule, line, found, expected, remedy",
             }
         ),
         Answer(

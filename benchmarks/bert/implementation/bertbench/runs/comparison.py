@@ -14,7 +14,7 @@ from bertbench.common.intervals import of_mean, of_ratio
 from bertbench.common.markup import cell
 from bertbench.common.tables import aligned
 from bertbench.runs.groups import mlperf_score
-from bertbench.runs.judged_runs import JudgedRun, finding_text, judged_runs, reached_text
+from bertbench.runs.judged_runs import JudgedRun, breach_text, judged_runs, reached_text
 from bertbench.runs.run_settings import Settings, differing_keys, stated_settings, value_text
 from bertbench.runs.run_summary import RunSummary
 from compliance.read.find import find_logs
@@ -129,7 +129,7 @@ def compared(a: Path, b: Path, ruleset: str | None) -> Comparison:
 
 
 def _read_side(path: Path, ruleset: str | None) -> list[JudgedRun]:
-    runs, _ = judged_runs(find_logs(path), ruleset)
+    runs = judged_runs(find_logs(path), ruleset)
     for judged in runs:
         if not judged.run.facts.events():
             raise CannotJudge(judged.why_no_log)
@@ -146,7 +146,7 @@ def _side(path: Path, runs: Sequence[JudgedRun]) -> Side:
     failed = {}
     for judged in runs:
         if judged.run.facts.status == "success" and judged.verdict != "pass":
-            failed[str(judged.run.log)] = [finding_text(judged.run.log.name, finding) for finding in judged.decisive]
+            failed[str(judged.run.log)] = [breach_text(judged.run.log.name, breach) for breach in judged.breaches]
     return Side(
         name=str(path),
         runs=[str(judged.run.log) for judged in runs],

@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from bertbench.runs.judged_runs import JudgedRun, JudgeFinding, judged_runs
+from bertbench.runs.judged_runs import JudgedRun, judged_runs
 from bertbench.runs.run_settings import Values, same_settings
 from compliance import runs_per_result
 from compliance.read.find import find_logs
@@ -30,8 +30,6 @@ class Group:
     settings: Values
     """The settings in which groups of the system differ."""
     runs: tuple[JudgedRun, ...]
-    findings: tuple[JudgeFinding, ...]
-    """The judge's findings across all runs of a folder; only the last group of a folder has them."""
 
     @property
     def results(self) -> list[JudgedRun]:
@@ -94,7 +92,6 @@ class Group:
             "score_s": self.score_s,
             "rulesets": self.rulesets,
             "passed": self.passed,
-            "findings": self.findings,
         }
 
 
@@ -105,7 +102,7 @@ def judged_groups(paths: Sequence[Path], ruleset: str | None) -> list[Group]:
     name also contains the folder. Raises CannotJudge if there is no log, or if none can be read.
     """
     logs = list(dict.fromkeys(log for path in paths for log in find_logs(path)))
-    runs, together = judged_runs(logs, ruleset)
+    runs = judged_runs(logs, ruleset)
     if not any(judged.run.facts.events() for judged in runs):
         message = runs[0].why_no_log
         if len(logs) > 1:
@@ -121,10 +118,8 @@ def judged_groups(paths: Sequence[Path], ruleset: str | None) -> list[Group]:
         name = platforms[folder]
         if folders_of_platform[name] > 1:
             name = f"{name}, {folder}"
-        alike = same_settings([judged.run for judged in runs_of_folder])
-        for number, (settings, members) in enumerate(alike, start=1):
-            across = together[folder] if number == len(alike) else ()
-            groups.append(Group(name, settings, tuple(runs_of_folder[place] for place in members), across))
+        for settings, members in same_settings([judged.run for judged in runs_of_folder]):
+            groups.append(Group(name, settings, tuple(runs_of_folder[place] for place in members)))
     return groups
 
 

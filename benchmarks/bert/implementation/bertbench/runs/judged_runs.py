@@ -1,7 +1,7 @@
 """Read runs and get the judge's verdicts on their logs. No other file of bertbench's reports calls the judge."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -22,19 +22,6 @@ _TARGET_RULE = "target"  # the judge's, for the accuracy of closed runs
 
 
 @dataclass(frozen=True)
-class JudgeFinding:
-    """A finding of the judge: an error breaks a rule and decides the verdict; a question to the submitter doesn't."""
-
-    severity: Literal["error", "question"]
-    rule: str
-    found: str
-    expected: str
-    remedy: str
-    line: int | None = None
-    """The line of the log, counted from 1; None if no single line is at fault."""
-
-
-@dataclass(frozen=True)
 class JudgedRun:
     """A run with the judge's verdict on its log."""
 
@@ -43,7 +30,10 @@ class JudgedRun:
     """None for a log that isn't a result: its run hasn't ended, can be resumed, or was a smoke test or a profile."""
     ruleset: str
     """The ruleset by which the log was judged."""
-    findings: tuple[JudgeFinding, ...] = ()
+    breaches: tuple["Breach", ...] = ()
+    """What decides the verdict."""
+    questions: tuple["Question", ...] = ()
+    """What a reviewer might ask about the log, alone or among the runs of its folder; they don't affect the verdict."""
 
     @property
     def is_log(self) -> bool:
@@ -53,8 +43,8 @@ class JudgedRun:
     @property
     def why_no_log(self) -> str:
         """Return why a file without MLPerf lines isn't a log, or isn't one yet."""
-        if self.findings:
-            return self.findings[0].found
+        if self.breaches:
+            return self.breaches[0].found
         try:
             read_events(self.run.log)
         except CannotJudge as problem:
@@ -75,11 +65,6 @@ class JudgedRun:
     @property
     def _ended_at_target(self) -> bool:
         return self.run.status == "success" and self.run.not_a_result is None
-
-    @property
-    def decisive(self) -> list[JudgeFinding]:
-        """Return the findings that decide the verdict."""
-        return [finding for finding in self.findings if finding.severity == "error"]
 
     def fields(self) -> dict[str, Any]:
         """Return what `bertbench report --json` and the tables of runs show."""
@@ -118,22 +103,21 @@ class JudgedRun:
             "bubble": run.bubble,
             "bubble_of_equal_stages": run.bubble_of_equal_stages,
             "straggler": run.straggler,
-            "findings": self.findings,
+            "findings": [breach.as_json() for breach in self.breaches],
+            "questions": [question.as_json() for question in self.questions],
         }
 
 
-Together = dict[Path, tuple[JudgeFinding, ...]]
-"""Findings across runs, such as copies, by the folder of the runs."""
-
-
-def judged_runs(logs: Iterable[Path], ruleset: str | None) -> tuple[list[JudgedRun], Together]:
-    """Read and judge each log, and the logs of each folder together; by default by the ruleset that a log names."""
-    judgements = [judge_log(log, ruleset) for log in logs]
-    folders: dict[Path, list[Judgement]] = defaultdict(list)
-    for judgement in judgements:
-        folders[judgement.path.parent].append(judgement)
-    together = {folder: tuple(_across(runs)) for folder, runs in folders.items()}
-    return [*map(_judged, judgements)], together
+def judged_runs(logs: Iterable[Path], ruleset: str | None) -> list[JudgedRun]:
+    """Read and judge each log, and compare the runs of each folder; by default by the ruleset that a log names."""
+    judgements = {log: judge_log(log, ruleset) for log in logs}
+    results_of_folder: dict[Path, list[Judgement]] = defaultdict(list)
+    for judgement in judgements.values():
+        if judgement.path.match(LOG_PATTERN) and _is_result(judgement):
+            results_of_folder[judgement.path.parent].append(judgement)
+    for results in results_of_folder.values():
+        judgements |= {judgement.path: judgement for judgement in asked_together(results)}
+    return [*map(_judged, judgements.values())]
 
 
 def _judged(judgement: "Judgement") -> JudgedRun:
@@ -141,10 +125,9 @@ def _judged(judgement: "Judgement") -> JudgedRun:
     ruleset = judgement.official.ruleset
     if not _is_result(judgement):
         return JudgedRun(run, None, ruleset)
-    findings = [*map(_of_breach, judgement.breaches), *map(_of_question, judgement.questions)]
-    judged = JudgedRun(run, judgement.verdict, ruleset, tuple(findings))
+    judged = JudgedRun(run, judgement.verdict, ruleset, judgement.breaches, judgement.questions)
     if run.facts.status == "success" and run.facts.division == "closed" and judged.verdict != "cannot-judge":
-        missed = any(finding.rule == _TARGET_RULE for finding in judged.decisive)  # the judge knows each round's target
+        missed = any(breach.rule.id == _TARGET_RULE for breach in judged.breaches)  # it knows each round's target
         judged = replace(judged, run=replace(run, status=MISSED if missed else "success"))
     return judged
 
@@ -158,31 +141,20 @@ def _is_result(judgement: "Judgement") -> bool:
     return stop is not None and not stop.metadata.get("interrupted") and facts.not_a_result is None
 
 
-def _across(runs: "Sequence[Judgement]") -> Iterator[JudgeFinding]:
-    """Yield the questions about all runs of a folder; only files named result_<n>.txt are runs of a result."""
-    results = [run for run in runs if run.path.match(LOG_PATTERN) and _is_result(run)]
-    if len(results) < 2:
-        return
-    for run, asked in zip(results, asked_together(results), strict=True):
-        asked_across = asked.questions[len(run.questions) :]
-        for question in asked_across:
-            yield _of_question(question._replace(figure=f"{run.path.name}: {question.figure}", line=None))
+def breach_text(log: str, breach: "Breach") -> str:
+    """Return a breach as one line: where it is, the rule, what was found and what was expected."""
+    text = f"error {breach.rule.id}: found {breach.found}; expected: {breach.expected}"
+    return printable(f"{_place(log, breach.line)}: {text}")
 
 
-def _of_breach(breach: "Breach") -> JudgeFinding:
-    return JudgeFinding("error", breach.rule.id, breach.found, breach.expected, breach.rule.remedy, breach.line)
+def question_text(log: str, question: "Question") -> str:
+    """Return a question to the submitter as one line: where it arises, its topic, the figure, and what is usual."""
+    text = f"question {question.topic.id}: {question.figure}; usual: {question.topic.usual}"
+    return printable(f"{_place(log, question.line)}: {text}")
 
 
-def _of_question(question: "Question") -> JudgeFinding:
-    topic = question.topic
-    return JudgeFinding("question", topic.id, question.figure, topic.usual, topic.asks, question.line)
-
-
-def finding_text(where: str, finding: JudgeFinding) -> str:
-    """Return a finding as one line: where it is, its severity, the rule, what was found and what was expected."""
-    place = where if finding.line is None else f"{where}:{finding.line}"
-    text = f"{place}: {finding.severity} {finding.rule}: found {finding.found}; expected: {finding.expected}"
-    return printable(text)
+def _place(log: str, line: int | None) -> str:
+    return log if line is None else f"{log}:{line}"
 
 
 def reached_text(counted: int, not_passed: int, runs: int) -> str:

@@ -14,7 +14,7 @@ from bertbench.runs import page
 from bertbench.runs.figures import curves, drawable_points, look, pipeline_step
 from bertbench.runs.groups import Group
 from bertbench.runs.json_files import Points, thinned
-from bertbench.runs.judged_runs import JudgeFinding, no_log_text
+from bertbench.runs.judged_runs import breach_text, no_log_text, question_text
 from bertbench.runs.run_settings import group_title
 from bertbench.runs.run_summary import RunSummary
 from bertbench.runs.tables import Table, detail_tables, remarks, run_table, verdict_line
@@ -24,7 +24,7 @@ from compliance.read.source import LARGEST_LOG, CannotJudge, read_plain
 
 _MOST_PUBLISHED = 15
 _MOST_PIPELINES = 3  # that are drawn, because the runs of a group have the same settings
-_MOST_FINDINGS = 100  # on the page; `bertbench judge` lists all
+_MOST_FINDINGS = 100  # and as many questions on the page; `bertbench judge` lists all
 _LONGEST_LINE = 1 << 12  # bytes of a line in a log
 _MACHINE = ("number_of_nodes", "accelerators_per_node", "accelerator_model_name", "framework", "hw_notes")
 _BALANCED = 0.99  # load efficiency; curves above it coincide and show nothing
@@ -40,7 +40,7 @@ def _section(group: Group, folder: Path) -> str:
     runs = [judged.run for judged in group.runs]
     readable = next((run for run in runs if run.facts.division), runs[0])
     fields = description.fields_of_log(readable.log)
-    all_pass = all(judged.verdict == "pass" for judged in group.runs) and not group.findings
+    all_pass = all(judged.verdict == "pass" for judged in group.runs)
     links = [_link(run.log, folder) for run in runs]
     return page.section(
         name,
@@ -56,6 +56,7 @@ def _section(group: Group, folder: Path) -> str:
         *map(_html_table, detail_tables(group)),
         page.heading("Findings"),
         *_findings(group),
+        *_questions(group),
         *_published(name, description.count_in_all_nodes(fields), group),
     )
 
@@ -106,52 +107,51 @@ def _pipeline(run: RunSummary) -> str:
 
 
 def _findings(group: Group) -> Iterator[str]:
-    """Yield the judge's findings across the runs and in each log, with the lines that they name."""
-    in_logs = []
+    """Yield the judge's findings in each log, with their remedies and the lines that they name."""
+    findings = []
     for judged in group.runs:
-        if judged.is_log:
-            in_logs += [(judged.run.log, finding) for finding in judged.findings]
-        else:
+        if not judged.is_log:
             yield page.paragraph(no_log_text(judged), "bad")
-    if not group.findings and not any(judged.findings for judged in group.runs):
+            continue
+        for breach in judged.breaches:
+            quoted = _line(judged.run.log, breach.line)
+            findings.append(f"{breach_text(judged.run.log.name, breach)}; remedy: {breach.rule.remedy}{quoted}")
+    if not any(judged.breaches for judged in group.runs):
         yield page.paragraph("none")
-    for finding in group.findings:
-        yield _finding(finding, "across runs")
-    for log, finding in in_logs[:_MOST_FINDINGS]:
-        yield _finding(finding, _place(log, finding))
-    if len(in_logs) > _MOST_FINDINGS:
-        yield page.paragraph(f"and {len(in_logs) - _MOST_FINDINGS:,} more in single logs", "soft")
+    yield from _first_paragraphs(findings, "bad")
 
 
-def _finding(finding: JudgeFinding, where: str) -> str:
-    text = (
-        f"{finding.severity} {finding.rule}: found {finding.found}; expected: {finding.expected}; "
-        f"{_what_to_do(finding)}; {where}"
-    )
-    return page.paragraph(text, "bad" if finding.severity == "error" else "soft")
+def _questions(group: Group) -> Iterator[str]:
+    """Yield the judge's questions, under a heading of their own, if there are any."""
+    questions = []
+    for judged in group.runs:
+        for question in judged.questions:
+            quoted = _line(judged.run.log, question.line)
+            questions.append(f"{question_text(judged.run.log.name, question)}{quoted}")
+    if questions:
+        yield page.heading("Questions for the submitter")
+        yield from _first_paragraphs(questions, "soft")
 
 
-def _what_to_do(finding: JudgeFinding) -> str:
-    return f"remedy: {finding.remedy}" if finding.severity == "error" else finding.remedy
+def _first_paragraphs(texts: Sequence[str], tone: str) -> Iterator[str]:
+    for text in texts[:_MOST_FINDINGS]:
+        yield page.paragraph(text, tone)
+    if len(texts) > _MOST_FINDINGS:
+        yield page.paragraph(f"and {len(texts) - _MOST_FINDINGS:,} more", "soft")
 
 
-def _place(log: Path, finding: JudgeFinding) -> str:
-    """Return the log of a finding, and the beginning of the line that the finding names."""
-    if finding.line is None:
-        return log.name
-    return f"{log.name}:{finding.line}: {_line(log, finding.line)}"
+def _line(log: Path, number: int | None) -> str:
+    r"""Return the beginning of a line, after a semicolon; lines are counted from 1 and end at \n, as in editors.
 
-
-def _line(log: Path, number: int) -> str:
-    r"""Return the beginning of a line; lines are counted from 1 and end at \n, as in editors.
-
-    Return nothing if the log can't be read a second time, like standard input.
+    Return nothing if no line is named, or if the log can't be read a second time, like standard input.
     """
+    if number is None:
+        return ""
     try:
         line = read_plain(log, LARGEST_LOG).split(b"\n")[number - 1]
     except (CannotJudge, IndexError):
         return ""
-    return line[:_LONGEST_LINE].decode(errors="replace").strip()
+    return f"; line {number}: {line[:_LONGEST_LINE].decode(errors='replace').strip()}"
 
 
 def _link(log: Path, folder: Path) -> str:

@@ -1,7 +1,7 @@
 """Log, before the clock starts, who submits what, and everything that decides whether a run is legal.
 
 Names are those of mlperf-logging or of published logs. Our own names begin with bertbench_, and official checkers
-ignore them (docs/judging.md lists them).
+ignore them.
 """
 
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Show groups of runs in a terminal: a table for each group, sentences about findings, and where time went."""
+"""Show groups of runs in a terminal: a table for each group, the judge's findings, and where time went."""
 
 import math
 from collections import defaultdict
@@ -13,12 +13,12 @@ from bertbench.common.markup import cell
 from bertbench.common.tables import aligned
 from bertbench.runs.flop_rates import mean_flop_rates
 from bertbench.runs.groups import Group
-from bertbench.runs.judged_runs import JudgedRun, finding_text, no_log_text, reached_text
+from bertbench.runs.judged_runs import JudgedRun, breach_text, no_log_text, question_text, reached_text
 from bertbench.runs.run_settings import group_title
 from bertbench.runs.run_summary import RunSummary
 from bertbench.runs.sample_counts import EPOCH_NUM
 
-_MOST_FINDINGS = 20  # lines in a terminal; `bertbench judge` lists all
+_MOST_LINES = 20  # of findings, or of questions, in a terminal; `bertbench judge` lists all
 
 
 @dataclass(frozen=True)
@@ -200,35 +200,42 @@ def _sample_sources(group: Group) -> Iterator[str]:
 
 
 def _judged_lines(group: Group) -> list[str]:
-    """Return the judge's findings: decisive ones in single logs, all across runs, and a last line that counts them."""
-    lines = []
+    """Return the judge's findings, then the questions for the submitter, and a last line that counts both."""
+    findings = []
+    questions = []
     for judged in group.runs:
         if judged.is_log:
-            lines += [finding_text(judged.run.log.name, finding) for finding in judged.decisive]
-    lines += [no_log_text(judged) for judged in group.runs if not judged.is_log]
-    if len(lines) > _MOST_FINDINGS:
-        lines = [*lines[:_MOST_FINDINGS], f"and {len(lines) - _MOST_FINDINGS:,} more in single logs"]
-    lines += [finding_text("across runs", finding) for finding in group.findings]
-    return [*lines, verdict_line(group)]
+            findings += [breach_text(judged.run.log.name, breach) for breach in judged.breaches]
+        else:
+            findings.append(no_log_text(judged))
+        questions += [question_text(judged.run.log.name, question) for question in judged.questions]
+    return [*_first_lines(findings), *_first_lines(questions), verdict_line(group)]
+
+
+def _first_lines(lines: list[str]) -> list[str]:
+    more = len(lines) - _MOST_LINES
+    return [*lines[:_MOST_LINES], f"and {more:,} more"] if more > 0 else lines
 
 
 def verdict_line(group: Group) -> str:
-    """Return how many logs pass, and the number of findings in single logs and across them."""
+    """Return how many logs pass, and the numbers of findings and of questions."""
     runs = len(group.runs)
     with_verdict = sum(judged.verdict is not None for judged in group.runs)
     line = f"{group.passed} of {with_verdict} logs pass under ruleset {' or '.join(group.rulesets)}"
     if with_verdict < runs:
         line += f", {runs - with_verdict} not judged (unfinished, or not a result)"
-    across = len(group.findings)
-    findings = across + sum(len(judged.findings) for judged in group.runs)
-    if not findings:
-        return f"{line}; no findings"
-    count = "1 finding" if findings == 1 else f"{findings:,} findings"
-    if across == findings:
-        count += " across runs"
-    elif across:
-        count += f", {across} of them across runs"
-    return f"{line}; {count}: `bertbench judge` lists them"
+    findings = sum(len(judged.breaches) for judged in group.runs)
+    questions = sum(len(judged.questions) for judged in group.runs)
+    line += f"; {_counted(findings, 'finding')}"
+    if questions:
+        line += f", {_counted(questions, 'question')}"
+    return f"{line}: `bertbench judge` lists them" if findings or questions else line
+
+
+def _counted(number: int, noun: str) -> str:
+    if number == 1:
+        return f"1 {noun}"
+    return f"{number:,} {noun}s" if number else f"no {noun}s"
 
 
 def report_text(group: Group, detailed: bool) -> str:
