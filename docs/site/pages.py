@@ -23,7 +23,7 @@ _PAGES = {
     "README.md": "index.md", "results/README.md": "results.md", "compliance/README.md": "judge.md",
     "CHANGELOG.md": "changelog.md",
 }  # fmt: skip
-_BLOCK = re.compile(r"^```\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LONGEST_LINE = 100  # characters that fit at the usual font size
 _INLINE_CODE = re.compile(r"<code>[^\n]*?</code>")
 _OPTION = re.compile(r"(?<=[\s>])--?[a-z][\w-]*")
@@ -84,5 +84,6 @@ def _report() -> str:
 
 def _sized(block: re.Match[str]) -> str:
     """Return a block of code, in a smaller font if it has long lines."""
-    longest = max(map(len, block[1].splitlines()), default=0)
-    return f"``` {{ .text .wide }}\n{block[1]}```" if longest > _LONGEST_LINE else block[0]
+    language, lines = block.groups()
+    longest = max(map(len, lines.splitlines()), default=0)
+    return f"``` {{ .{language or 'text'} .wide }}\n{lines}```" if longest > _LONGEST_LINE else block[0]

@@ -222,11 +222,23 @@ def batch_sizes() -> str:
     return markdown(["batch", "rule", "reached the target", "samples", "steps", "samples over batch 32's"], rows)
 
 
+def slow_links() -> str:
+    """Return the seconds of each technique to the target over each link, from the records of `lab links`."""
+    records = [read(RESULTS / "bench" / "intel_xeon_amx" / f"{name}.json") for name in ("links", "links_5ms")]
+    runs = [run for record in records for run in record["results"]]
+    links = list(dict.fromkeys((run["mbit"], run["latency_ms"]) for run in runs))
+    seconds = {(run["way"], run["mbit"], run["latency_ms"]): run["seconds"] for run in runs}
+    techniques = list(dict.fromkeys(run["way"] for run in runs))
+    rows = [[f"`{name}`", *(f"{seconds[name, *link]:.1f}" for link in links)] for name in techniques]
+    heads = [f"{mbit:,.0f} Mbit/s, {latency_ms:.0f} ms" for mbit, latency_ms in links]
+    return markdown(["seconds to the target", *heads], rows)
+
+
 READINGS = {
     reading.__name__: reading
     for reading in (
         demo, demo_times, like_for_like, sizes, claims, squad_layouts, strata,
-        node_sizes, clip_modes, adam_values, batch_sizes, preparation, gpu_rates, gpu_scaling,
+        node_sizes, clip_modes, adam_values, batch_sizes, preparation, gpu_rates, gpu_scaling, slow_links,
     )
 }  # fmt: skip
 """The tables that a page may show, by name."""

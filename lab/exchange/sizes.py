@@ -1,7 +1,7 @@
 """Compute how small a gradient becomes by top-k with coded positions, by a threshold, and by int8 with coded values.
 
 Only sizes are computed; nothing is sent. The gradient consists of normal numbers, as in the task of `lab exchange`.
-The techniques topk and int8 send 32-bit positions, and values without coding (docs/links.md).
+The techniques topk and int8 send 32-bit positions, and values without coding (docs/techniques.md).
 """
 
 import math

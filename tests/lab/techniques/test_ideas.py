@@ -24,15 +24,15 @@ from tests.ranks import run_ranks
 from tests.training.steps import losses_of, whole_trainer
 
 PAGE = REPOSITORY / "docs" / "ideas.md"
+TECHNIQUES = PAGE.read_text().partition("\n## From Python\n")[0]
 _EXAMPLE = re.compile(r"[Ss]ave\s+(?:this|it)\s+as\s+`(\w+\.py)`:\n\n```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _COMMAND = re.compile(r"^PYTHONPATH=\. bertbench lab train cpu_study --technique (.*)$", re.MULTILINE)
 
 
 def examples() -> dict[str, str]:
     """Return the page's files: name -> code."""
-    text = PAGE.read_text()
-    found = dict(_EXAMPLE.findall(text))
-    assert len(found) == text.count("```python")
+    found = dict(_EXAMPLE.findall(TECHNIQUES))
+    assert len(found) == TECHNIQUES.count("```python")
     return found
 
 
@@ -91,7 +91,7 @@ def test_the_pages_commands_name_its_classes_and_their_options(tmp_path: Path, m
     monkeypatch.syspath_prepend(tmp_path)
     from lab.techniques.read import read_technique  # noqa: PLC0415 - as in a command, which finds the page's files
 
-    words = [command.partition(" --set ")[0].split() for command in _COMMAND.findall(PAGE.read_text())]
+    words = [command.partition(" --set ")[0].split() for command in _COMMAND.findall(TECHNIQUES)]
     assert [read_technique(technique).record() for technique in words] == [
         {"name": "signs", "strength": 0.5},
         {"name": "sgd", "momentum": 0.8},

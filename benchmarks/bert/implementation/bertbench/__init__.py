@@ -6,7 +6,7 @@
     run = bertbench.run_training(system, seed=1)
     print(run.status, run.time_to_train_s, bertbench.judge_logs(run.log)[0].verdict)
 
-docs/python.md is a notebook of all functions. They are those that the commands call, but whatever a user can fix raises
+docs/ideas.md has examples. The functions are those that the commands call, but whatever a user can fix raises
 BertbenchError here, with the text that the commands print. A name is imported as it is used: `import bertbench` doesn't
 load torch.
 

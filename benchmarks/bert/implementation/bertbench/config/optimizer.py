@@ -108,7 +108,7 @@ class Communication(Section):
 
     compression: Compression = "none"
     """Format in which gradients are sent. `fp16`, `bf16`: half the bytes, over at most 2,048 and 256 ranks
-    (docs/clipping.md)."""
+    (docs/techniques.md)."""
     bucket_mb: PositiveFloat | None = None
     """Size of a gradient bucket in MiB (default: as in torch, 1 for the first and 25 for the rest). Larger buckets
     mean fewer messages, which start later."""
