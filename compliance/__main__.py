@@ -71,17 +71,12 @@ def main(arguments: list[str] | None = None, program: str = "python -m complianc
         sys.stdout.reconfigure(errors="backslashreplace")
     if arguments[:1] == ["rules"]:  # a log of this name can be given as ./rules
         return _list_rules(arguments[1:], program)
-    asks_for_package = arguments[:1] == ["package"]
-    options = _parsed(arguments[1:] if asks_for_package else arguments, program)
+    if arguments[:1] == ["package"]:
+        options = _parsed(arguments[1:], package_parser(program))
+        return _package(options.package, options)
+    options = _parsed(arguments, argument_parser(program))
     paths = options.paths
-    names_package = len(paths) == 1 and is_package(paths[0]) and not options.division
-    if asks_for_package or names_package:
-        if options.division or len(paths) > 1:
-            message = "package: found --division or several folders; give one package, without --division"
-            print(message, file=sys.stderr)
-            if options.json:
-                print(error_json(_COMMAND, message, 2))
-            return 2
+    if len(paths) == 1 and is_package(paths[0]) and not options.division:
         return _package(paths[0], options)
     missing = [path for path in paths if _is_missing(path)]
     if missing:
@@ -177,15 +172,13 @@ def _ruleset(word: str) -> str:
     raise argparse.ArgumentTypeError(refused_ruleset(word))
 
 
-def _parsed(arguments: list[str], program: str) -> argparse.Namespace:
-    parser = argument_parser(program)
+def _parsed(arguments: list[str], parser: _Parser) -> argparse.Namespace:
     parser.asks_for_json = "--json" in arguments
     return parser.parse_args(arguments)
 
 
 def argument_parser(program: str) -> _Parser:
     """Return the parser of the judge's arguments; `program` is its name in help."""
-    rounds = accepted_rulesets()
     parser = _Parser(
         prog=program,
         description="Check whether MLPerf Training logs of BERT, or a submission package, follow MLPerf's rules.",
@@ -199,19 +192,38 @@ def argument_parser(program: str) -> _Parser:
         "paths", nargs="+", type=Path, metavar="PATH",
         help="a log, a folder with result_*.txt at any level, a package, or - for standard input",
     )  # fmt: skip
+    _add_ruleset(parser)
+    parser.add_argument("--division", choices=("closed", "open"), help="division that the logs must be in")
+    _add_strict_and_json(parser, "print JSON: an array with an object per log, or one object for a package")
+    return parser
+
+
+def package_parser(program: str) -> _Parser:
+    """Return the parser of the arguments after `package`; `program` is the judge's name in help."""
+    parser = _Parser(
+        prog=f"{program} package", description="Check whether a submission package follows MLPerf's rules."
+    )
+    parser.add_argument(
+        "package", type=Path, metavar="DIR", help="the submitter's folder, with systems/, benchmarks/ and results/"
+    )
+    _add_ruleset(parser)
+    _add_strict_and_json(parser, f"print a JSON object; `{program} --help` lists its fields")
+    return parser
+
+
+def _add_ruleset(parser: _Parser) -> None:
     parser.add_argument(
         "--ruleset", type=_ruleset, metavar="R",
-        help=f"round of the rules to judge by: {', '.join(rounds)} (default: the round that the log or the package "
-        f"indicates, otherwise {DEFAULT_RULESET})",
+        help=f"round of the rules to judge by: {', '.join(accepted_rulesets())} (default: the round that the log or "
+        f"the package indicates, otherwise {DEFAULT_RULESET})",
     )  # fmt: skip
-    parser.add_argument("--division", choices=("closed", "open"), help="division that the logs must be in")
+
+
+def _add_strict_and_json(parser: _Parser, json_help: str) -> None:
     parser.add_argument(
         "--strict", action="store_true", help="also fail a log or package that lacks evidence that the rules ask for"
     )
-    parser.add_argument(
-        "--json", action="store_true", help="print JSON: an array with an object per log, or one object for a package"
-    )
-    return parser
+    parser.add_argument("--json", action="store_true", help=json_help)
 
 
 def _judged(paths: Sequence[Path], options: argparse.Namespace) -> Iterator[Judgement]:

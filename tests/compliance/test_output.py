@@ -109,8 +109,20 @@ def test_a_package_is_known_by_its_layout_and_tolerates_one_failure(tmp_path: Pa
 
 
 @pytest.mark.parametrize("words", [["--division", "closed"], ["."]])
-def test_a_package_is_judged_as_a_whole(tmp_path: Path, words: list[str]) -> None:
-    assert main(["package", str(tmp_path), *words]) == 2
+def test_a_package_is_judged_as_a_whole(tmp_path: Path, capsys: Captured, words: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["package", str(tmp_path), *words])
+    assert ended.value.code == 2
+    assert f"package: unrecognized arguments: {words[0]}" in capsys.readouterr().err
+
+
+def test_the_help_of_package_has_its_options_only(capsys: Captured) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["package", "--help"])
+    assert ended.value.code == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("usage: python -m compliance package [-h] [--ruleset R] [--strict] [--json] DIR\n")
+    assert "--division" not in printed
 
 
 def test_a_shared_seed_is_noted_in_a_folder_and_decides_in_a_package(tmp_path: Path, capsys: Captured) -> None:
