@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-LEVEL = 0.05  # of significance, of p-values after Holm's correction
-NOT_SIGNIFICANT = ", not significant"
+NO_DIFFERENCE = "no difference shown"
 
 Record = dict[str, Any]
 
 
 class Claim(NamedTuple):
-    """The first cells of a row: what is claimed, its figure, the 95 % interval or a range, and the seeds behind it."""
+    """What is claimed, its figure, its 95 % interval or a range, and the seeds behind it."""
 
     text: str
     figure: str
@@ -23,10 +22,10 @@ def ratio_claim(text: str, ratio: Sequence[float | None], seeds: str = "") -> Cl
     value, low, high = ratio
     ends = ""
     if low is not None and high is not None:
-        ends = interval(low, high, ".2f", low > 1 or high < 1)
+        ends = interval(low, high, ".2f", "" if low > 1 or high < 1 else NO_DIFFERENCE)
     return Claim(text, f"{value:.2f}", ends, seeds)
 
 
-def interval(low: float, high: float, form: str, significant: bool) -> str:
-    """Return the ends of an interval, and whether the difference isn't significant."""
-    return f"{low:{form}} to {high:{form}}" + ("" if significant else NOT_SIGNIFICANT)
+def interval(low: float, high: float, form: str, verdict: str = "") -> str:
+    """Return the ends of an interval, with a verdict on the difference if there is one."""
+    return f"{low:{form}} to {high:{form}}" + (f"; {verdict}" if verdict else "")

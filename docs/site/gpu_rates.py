@@ -1,6 +1,8 @@
 """Tabulate rates of GPUs: those of published results, from their logs, and our own measurements."""
 
 from functools import cache
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -13,27 +15,25 @@ from bertbench.model.shape import BertShape, FlopTerms
 from docs.site.records import RESULTS, read
 
 _GPU_RESULTS = (
-    ("2.1", "NVIDIA", "dgxa100_ngc22.09_pytorch"), ("2.0", "HazyResearch", "azurea100_ngc22.04_pytorch"),
-    ("2.0", "Inspur", "nf5688m6_pytorch"), ("3.1", "xFusion", "G5500V7x8xL40S"), ("2.1", "NVIDIA", "dgxh100_preview"),
+    ("2.1", "NVIDIA", "dgxa100_ngc22.09_pytorch"), ("2.0", "Inspur", "nf5688m6_pytorch"),
     ("4.1", "NVIDIA", "eos_ngc23.04_pytorch"), ("4.1", "Fujitsu", "GX2560M7_H100_SXM_80GBx4"),
-    ("4.0", "NVIDIA", "h200_ngc23.09_pytorch"), ("4.1", "Supermicro", "SYS-421GE-TNHR2-LCC-1"),
-    ("5.0", "NVIDIA", "nyx_n1_ngc25.04_pytorch"),
+    ("4.0", "NVIDIA", "h200_ngc23.09_pytorch"), ("5.0", "NVIDIA", "nyx_n1_ngc25.04_pytorch"),
 )  # fmt: skip
-"""Round, submitter and system of published results: NVIDIA's own for each kind of GPU, and some faster ones."""
+"""Round, submitter and system of published results: NVIDIA's own for each kind of GPU, and the fastest of two kinds."""
 _MEDIAN_RATES = {
     ("NVIDIA", "eos_ngc23.04_pytorch"): 970.0,
     ("NVIDIA", "h200_ngc23.09_pytorch"): 997.0,
     ("Fujitsu", "GX2560M7_H100_SXM_80GBx4"): 1_066.0,
 }
 """Samples/s per GPU, by submitter and system of the results above: the median of each run's own rate."""
-_OURS_BY_TIME = RESULTS / "gpu_check" / "nvidia_h100_69a0c2ed.json"
-_OURS_BY_STEP = RESULTS / "gpu_check" / "nvidia_h100_afa5f921.json"
+OURS_BY_TIME = RESULTS / "gpu_check" / "nvidia_h100_69a0c2ed.json"
+OURS_BY_STEP = RESULTS / "gpu_check" / "nvidia_h100_afa5f921.json"
 _OUR_BATCH = 96
 
 
 def gpu_rates() -> str:
     """Return samples/s and MFU per GPU: from the logs of published results, and as we measured them on one H100."""
-    run_rate, step_rate = _our_rates()
+    our_rate = run_rate()
     rows = []
     for round_name, submitter, system in _GPU_RESULTS:
         (result,) = [
@@ -41,35 +41,11 @@ def gpu_rates() -> str:
             for result in published_results()
             if (result.submitter, result.system) == (submitter, system) and round_name in result.rounds.split(";")
         ]
-        rows.append(_published_rate_row(result, run_rate))
-    ours = f"[bertbench](../results/README.md): {_OUR_BATCH} samples"
-    for what, rate in (("a run of 200 steps", run_rate), ("one replayed step", step_rate)):
-        rows.append(
-            [f"{ours}, {what}", "1 H100", "measured", f"{rate:,.0f}", _mfu(rate, "H100"), f"{run_rate / rate:.2f}"]
-        )
+        rows.append(_published_rate_row(result, our_rate))
+    ours = f"**bertbench**: {_OUR_BATCH} samples, 200 steps"
+    rows.append([ours, "1 H100", "measured", f"{our_rate:,.0f}", _mfu(our_rate, "H100"), "1.00"])
     heads = ["result", "GPUs", "evidence", "samples/s per GPU", "MFU", "our run over it"]
     return markdown(heads, rows)
-
-
-def gpu_scaling() -> str:
-    """Return the fastest published result for each number of A100 SXM modules and of H100 SXM modules."""
-    rows = []
-    for kind in ("A100", "H100"):
-        fastest: dict[int, PublishedResult] = {}
-        for result in published_results():
-            if result.accelerators and gpu_kind(result.accelerator) == kind:
-                best = fastest.get(result.accelerators)
-                if best is None or _rate(result) > _rate(best):
-                    fastest[result.accelerators] = result
-        for number, result in sorted(fastest.items()):
-            rows.append(
-                [
-                    f"{number:,} {kind}", f"{result.global_batch_size:,}",
-                    f"{result.submitter} {result.rounds.replace(';', ', ')}", f"{_rate(result):,.0f}",
-                    f"{_rate(result) / number:,.0f}",
-                ]
-            )  # fmt: skip
-    return markdown(["GPUs", "batch", "result", "samples/s", "samples/s per GPU"], rows)
 
 
 def _rate(result: PublishedResult) -> float:
@@ -77,14 +53,23 @@ def _rate(result: PublishedResult) -> float:
     return result.samples_to_converge / result.seconds
 
 
-def _our_rates() -> tuple[float, float]:
-    """Return the samples/s of the recorded run on an H100, from its time to train, and of its replayed step."""
-    large = next(part for part in read(_OURS_BY_TIME)["parts"] if part["name"] == "large")
-    run = next(row for row in large["rows"] if row["choice"] == "as it comes")
-    trace = next(part for part in read(_OURS_BY_STEP)["parts"] if part["name"] == "trace")
-    (step,) = trace["rows"]
-    replay_ms = step["parts_ms"]["the rest of the loop"]  # without the host's time and the wait for data
-    return run["samples"] / run["time_to_train_s"], 1e3 * _OUR_BATCH / replay_ms
+def run_rate() -> float:
+    """Return the samples/s of the recorded run of BERT-Large on an H100, from its time to train."""
+    run = next(row for row in part_of(OURS_BY_TIME, "large")["rows"] if row["choice"] == "as it comes")
+    rate: float = run["samples"] / run["time_to_train_s"]
+    return rate
+
+
+def replay_ms() -> float:
+    """Return the milliseconds of a replayed step of BERT-Large on an H100, without host and data."""
+    (step,) = part_of(OURS_BY_STEP, "trace")["rows"]
+    milliseconds: float = step["parts_ms"]["the rest of the loop"]
+    return milliseconds
+
+
+def part_of(path: Path, name: str) -> Any:
+    """Return a part of a record of gpu_check.sh."""
+    return next(part for part in read(path)["parts"] if part["name"] == name)
 
 
 def _published_rate_row(result: PublishedResult, ours: float) -> list[str]:

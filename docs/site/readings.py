@@ -1,25 +1,19 @@
 """Turn the records in results/ into the tables that shown.py writes into pages."""
 
-import math
-import statistics
 from datetime import UTC, datetime
 from typing import Any
 
 from bertbench.common.evaluation import accuracy_text
 from bertbench.common.tables import markdown
-from bertbench.plan.dry_run import count_rank
-from bertbench.plan.layout_cost import exposed_seconds
 from compliance import judge_log
 from compliance.read.log import read_events
 from compliance.read.run import RunFacts
-from docs.site.claims import OPTIMIZER_STUDY, SIMULATED, claims
-from docs.site.gpu_rates import gpu_rates, gpu_scaling
+from docs.site.bench_claims import fastest_baselines
+from docs.site.claims import SIMULATED, claims, origins
+from docs.site.gpu_rates import gpu_rates
 from docs.site.records import RESULTS, read
-from lab.bench.overlap import bench_system
 from lab.bench.squad_table import layout_tables
-
-_MEAN_TOKENS = 255.8  # of a Wikipedia sample, by balance/wikipedia_lengths.json
-_MEAN_MASKED = 38.2
+from lab.bench.train_result import OURS
 
 
 def demo() -> str:
@@ -93,42 +87,62 @@ def strata() -> str:
 
 
 def node_sizes() -> str:
-    """Return the costs and the benefit of gathering and sorting samples in a node, by its number of GPUs."""
-    words = 1.5 * _MEAN_TOKENS + 2 * _MEAN_MASKED + 0.5  # ids, half a word for segments; places and labels; pair label
+    """Return the efficiency and the bytes of gathering and sorting samples in a node, by its number of GPUs."""
     rows = []
     for command, simulated in read(SIMULATED).items():
-        if "--gpus-per-node" not in command:
-            continue
-        gpus = int(command.split("--gpus-per-node ")[1])
-        row = simulated[0]
-        samples = gpus * row["local_batch"]
-        at_least = (gpus - 1) * row["local_batch"] * 2 * words
-        rows.append(
-            [
-                str(gpus), f"{row['load_efficiency']:.4f}", f"{row['bytes_per_rank_per_step'] / 1e3:,.0f}",
-                f"{at_least / 1e3:,.0f}", f"{samples * math.log2(samples):,.0f}",
-            ]
-        )  # fmt: skip
-    heads = ["GPUs per node", "efficiency", "KB received per GPU and step", "KB by the formula", "comparisons"]
-    return markdown(heads, rows)
+        if "--gpus-per-node" in command:
+            gpus = command.split("--gpus-per-node ")[1]
+            row = simulated[0]
+            rows.append([gpus, f"{row['load_efficiency']:.4f}", f"{row['bytes_per_rank_per_step'] / 1e3:,.0f}"])
+    return markdown(["GPUs per node", "efficiency", "KB received per GPU and step"], rows)
+
+
+def clip_study() -> str:
+    """Return the study of clip modes: samples against those of another mode, by ranks and by how much is clipped."""
+    cells = {}
+    for pair in read(RESULTS / "studies" / "clip.json")["comparisons"]:
+        difference = pair["difference"]
+        mean, low, high = (100 * difference[end] / pair["reference"] for end in ("mean", "low", "high"))
+        cells[difference["arm"]] = f"{mean:+.1f} % ({low:+.1f} to {high:+.1f}), {pair['verdict'].split(':')[0]}"
+    rows = [
+        [str(ranks), share, cells[f"before_{ranks}_{share}"], cells[f"bucket_{ranks}_{share}"]]
+        for ranks in (16, 64)
+        for share in ("few", "half", "all")
+    ]
+    return markdown(["ranks", "clipped", "`before` against `after`", "`bucket` against `before`"], rows)
 
 
 def clip_modes() -> str:
-    """Return the exposed time of each clip mode, from the record with intervals, and the least by the formula."""
-    record = read(RESULTS / "bench" / "amd_epyc" / "overlap.json")
-    buckets = len(count_rank(bench_system("bucket", rounds=1), rank=0).bucket_elements)
+    """Return the exposed time of each clip mode."""
     by_rate: dict[float, dict[str, Any]] = {}
-    for row in record["results"]:
+    for row in read(RESULTS / "bench" / "amd_epyc" / "overlap.json")["results"]:
         by_rate.setdefault(row["bandwidth_mbit"], {})[row["mode"]] = row
     rows = []
     for rate, modes in by_rate.items():
-        reduction = modes["before"]["exposed_ms"]  # this mode exposes the whole reduction
-        computing = statistics.median(row["step_ms"] - row["exposed_ms"] for row in modes.values())
-        least = exposed_seconds(reduction, computing, buckets)
         exposed = [f"{modes[mode]['exposed_ms']:.0f}" for mode in ("before", "after", "bucket")]
         interval = f"{modes['bucket']['less_low_ms']:.0f} to {modes['bucket']['less_high_ms']:.0f}"
-        rows.append([f"{rate:,.0f}", *exposed, interval, f"{least:.0f}"])
-    heads = ["Mbit/s", "`before`", "`after`", "`bucket`", "`bucket` less than `before`", "least by the formula"]
+        rows.append([f"{rate:,.0f}", *exposed, interval])
+    return markdown(["Mbit/s", "`before`", "`after`", "`bucket`", "`bucket` less than `before`"], rows)
+
+
+def step_rates() -> str:
+    """Return samples/s of a step on one core, by processor, size and format: ours, and those of the baselines."""
+    rows = []
+    for path in sorted((RESULTS / "bench").glob("*/step.json")):
+        record = read(path)
+        programs = record["results"]["results"]
+        for fastest in fastest_baselines(record):
+            alike = [row for row in programs if (row["size"], row["dtype"]) == (fastest.size, fastest.dtype)]
+            (ours,) = [row for row in alike if row["name"] == OURS]
+            stock = [row for row in alike if row["name"].startswith("transformers") and not row["biased"]]
+            rates = [ours["samples_per_s"], max(row["samples_per_s"] for row in stock), fastest.samples_per_s]
+            rows.append(
+                [
+                    record["processor"], f"`{fastest.size}`, {fastest.dtype}", *(f"{rate:.1f}" for rate in rates),
+                    f"{fastest.ours_is.value:.2f}",
+                ]
+            )  # fmt: skip
+    heads = ["processor", "model", "bertbench", "transformers", "fastest baseline", "bertbench over it"]
     return markdown(heads, rows)
 
 
@@ -142,22 +156,6 @@ def recorded_command(record: dict[str, Any]) -> str:
     """Return the command that made a record, with its date and its commit."""
     made = f"{record['measured']}, commit {record['commit'][:7]}, torch {record['torch']}"
     return f"{record['command']}    # {made}"
-
-
-def adam_values() -> str:
-    """Return the tuned values of ADAM in each cell of the optimizer study."""
-    rows = []
-    for arm in read(OPTIMIZER_STUDY)["arms"]:
-        if arm["arm"].startswith("adam"):
-            _, start, batch = arm["arm"].split("_")
-            values = arm["values"]
-            rows.append(
-                [
-                    start, batch.removeprefix("b"), f"{values['optimizer.learning_rate']:.4f}",
-                    f"{values['optimizer.beta1']:.2f}", f"{values['optimizer.beta2']:.4f}",
-                ]
-            )  # fmt: skip
-    return markdown(["start", "batch", "learning rate", "beta1", "beta2"], rows)
 
 
 def preparation() -> str:
@@ -237,8 +235,8 @@ def slow_links() -> str:
 READINGS = {
     reading.__name__: reading
     for reading in (
-        demo, demo_times, like_for_like, sizes, claims, squad_layouts, strata,
-        node_sizes, clip_modes, adam_values, batch_sizes, preparation, gpu_rates, gpu_scaling, slow_links,
+        demo, demo_times, like_for_like, sizes, claims, origins, squad_layouts, strata, node_sizes, clip_modes,
+        batch_sizes, preparation, gpu_rates, step_rates, clip_study, slow_links,
     )
 }  # fmt: skip
 """The tables that a page may show, by name."""

@@ -1,48 +1,46 @@
-"""Say what the records of studies show, by their numbers: differences and ratios of samples to the target."""
+"""Say what the records of studies show: differences and ratios of samples to the target, with the records' verdicts."""
 
-import math
-import statistics
 from collections.abc import Iterator, Sequence
 
-from bertbench.common.intervals import holm, p_value
-from docs.site.claim import LEVEL, Claim, Record, interval
+from docs.site.claim import Claim, Record, interval
 
 _OPTIMIZERS = {"lamb": "LAMB", "muon": "Muon"}
 _ROWS_OF_THEIR_OWN = 2
-"""The most differences that aren't significant and still have a row each."""
+"""The most comparisons with one verdict that still have a row each."""
 _STARTS = {"start random": "from random weights", "start checkpoint": "from a checkpoint"}
 
 
 def study_claims(study: Record) -> Iterator[Claim]:
-    """Yield each significant difference; more than two that aren't share a row, by which values both sides have."""
+    """Yield each comparison of a study; more than two with one verdict share a row."""
     for pairs in (study["comparisons"], study["at_equal_values"]):
-        undecided = [pair for pair in pairs if pair["holm_p"] > LEVEL]
+        by_verdict: dict[str, list[Record]] = {}
         for pair in pairs:
-            if pair not in undecided or len(undecided) <= _ROWS_OF_THEIR_OWN:
-                yield _pair_claim(pair)
-        if len(undecided) > _ROWS_OF_THEIR_OWN:
-            yield _shared_claim(undecided, f"{len(undecided)} of {len(pairs)}")
+            verdict, *_ = pair["verdict"].split(":")  # without the number of seeds
+            by_verdict.setdefault(verdict, []).append(pair)
+        for verdict, alike in by_verdict.items():
+            if len(alike) > _ROWS_OF_THEIR_OWN:
+                yield _shared_claim(alike, verdict, f"{len(alike)} of {len(pairs)}")
+            else:
+                yield from map(_pair_claim, alike)
 
 
 def _pair_claim(pair: Record) -> Claim:
     difference = pair["difference"]
     values = f", both at the values of `{pair['values_of']}`" if "values_of" in pair else ""
-    text = f"Samples of `{difference['arm']}` minus those of `{difference['against']}`{values}"
+    text = f"Samples, `{difference['arm']}` against `{difference['against']}`{values}"
     mean, low, high = _per_cent(pair)
-    ends = interval(low, high, "+.1f", pair["holm_p"] <= LEVEL)
-    if pair["missed"]:
-        ends += f"; {pair['missed']} more seeds missed the target"
-    return Claim(text, f"{mean:+.1f} %", ends, str(pair["seeds"]))
+    return Claim(text, f"{mean:+.1f} %", interval(low, high, "+.1f", pair["verdict"]), str(pair["seeds"]))
 
 
-def _shared_claim(pairs: Sequence[Record], counted: str) -> Claim:
-    """Return the least and the most of several differences, and the ends of all their intervals."""
+def _shared_claim(pairs: Sequence[Record], verdict: str, counted: str) -> Claim:
+    """Return the least and the most of several differences, and the outer ends of their intervals."""
     means, lows, highs = zip(*map(_per_cent, pairs), strict=True)
     values = ", both sides at the same values" if "values_of" in pairs[0] else ""
-    text = f"Samples, {counted} comparisons{values}: the least and the most difference"
     figure = f"{min(means):+.1f} to {max(means):+.1f} %"
     seeds = ", ".join(dict.fromkeys(str(pair["seeds"]) for pair in pairs))
-    return Claim(text, figure, interval(min(lows), max(highs), "+.1f", significant=False), seeds)
+    return Claim(
+        f"Samples, {counted} comparisons{values}", figure, interval(min(lows), max(highs), "+.1f", verdict), seeds
+    )
 
 
 def _per_cent(pair: Record) -> tuple[float, float, float]:
@@ -52,41 +50,12 @@ def _per_cent(pair: Record) -> tuple[float, float, float]:
 
 
 def optimizer_claims(study: Record) -> Iterator[Claim]:
-    """Yield means over cells, and where in the decay of their rate the runs reached the target."""
-    arms = {arm["arm"]: arm for arm in study["arms"]}
-    seeds = str(study["arms"][0]["seeds"])
+    """Yield the ratios of each optimizer's samples to ADAM's, as means over the cells of a start."""
+    seeds = study["arms"][0]["seeds"]
     pairs = {(pair["arm"], pair["cells"]): pair for pair in study["pooled"]}
-    chosen = [pairs[arm, cells] for arm in _OPTIMIZERS for cells in _STARTS]
-    p_values = holm([_p_value_of(study, pair) for pair in chosen])
-    for pair, corrected in zip(chosen, p_values, strict=True):
-        missed = pair["verdict"].startswith("not decided")
-        over = f"of {_OPTIMIZERS[pair['arm']]} over ADAM's, {_STARTS[pair['cells']]}"
-        cells = f"{seeds} x {pair['counted']} cells"
-        samples = interval(pair["low"], pair["high"], ".2f", corrected <= LEVEL and not missed)
-        yield Claim(f"Samples {over}", f"{pair['samples']:.2f}", samples, cells)
-        differs = pair["seconds_low"] > 1 or pair["seconds_high"] < 1
-        seconds = interval(pair["seconds_low"], pair["seconds_high"], ".2f", differs and not missed)
-        yield Claim(f"Processor seconds {over}", f"{pair['seconds']:.2f}", seconds, cells)
-    shares_of_decay = sorted(
-        row["samples_to_target"] / arms[row["arm"]]["values"]["decay_samples"]
-        for row in study["rows"]
-        if row["reached"]
-    )
-    tenth, *_, last = statistics.quantiles(shares_of_decay, n=10)
-    middle = f"{statistics.median(shares_of_decay):.2f}"
-    yield Claim(
-        "Optimizers: samples to the target over those of the decay, median", middle,
-        f"eight of ten runs: {tenth:.2f} to {last:.2f}", seeds,
-    )  # fmt: skip
-
-
-def _p_value_of(study: Record, pair: Record) -> float:
-    """Return the p-value of a mean over cells: that their ratios differ from 1 as much by chance (Student's t)."""
-    level = pair["cells"].rpartition(" ")[2]
-    cells = [
-        compared
-        for compared in study["comparisons"]
-        if compared["kind"] == pair["arm"] and level in compared["difference"]["arm"].split("_")
-    ]
-    assert len(cells) == pair["counted"], pair
-    return p_value([math.log(compared["ratio"]) for compared in cells])
+    for optimizer, name in _OPTIMIZERS.items():
+        for cells, start in _STARTS.items():
+            pair = pairs[optimizer, cells]
+            ends = interval(pair["low"], pair["high"], ".2f", pair["verdict"])
+            text = f"Samples of {name} over ADAM's, {start}"
+            yield Claim(text, f"{pair['samples']:.2f}", ends, f"{seeds} x {pair['counted']} cells")
