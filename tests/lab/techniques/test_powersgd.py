@@ -3,7 +3,7 @@
 from bertbench.config.optimizer import GRADIENT_BYTES
 from bertbench.distributed.world import World
 from lab.techniques.powersgd import PowerSgdSum, sent_elements
-from tests.gradients.test_communication import ELEMENTS, Summed, assert_all_have_the_sum, summed_by
+from tests.gradients.summed import ELEMENTS, Summed, assert_all_have_the_sum, summed_by
 from tests.ranks import run_ranks
 
 
