@@ -19,7 +19,7 @@ from tests.docs.listing import REPOSITORY, Command, commands
 
 PAGES = [
     REPOSITORY / "README.md",
-    *(REPOSITORY / "docs" / f"{name}.md" for name in ("tutorial", "running", "cluster", "judging")),
+    *(REPOSITORY / "docs" / f"{name}.md" for name in ("tutorial", "running", "cluster", "data", "judging")),
 ]
 RECORDED = REPOSITORY / "results" / "cpu_demo"
 RUN_HERE = ("config", "plan", "launch", "report", "compare", "judge", "package")
@@ -61,6 +61,7 @@ def test_the_command_line_accepts_a_command(command: Command, folder: Path, monk
     if command.words[0] == "./run_and_time.sh":
         monkeypatch.setenv("DGXSYSTEM", "cpu_demo")  # of the file that its block sources
     for name in (word for word in words if word.endswith(".json")):
+        Path(name).parent.mkdir(exist_ok=True)
         shutil.copy(REPOSITORY / "benchmarks" / "bert" / "systems" / "cpu_demo.json", name)  # the reader's system file
     called = called_by(words)
     assert called, f"no command: bertbench {' '.join(words)}"

@@ -24,7 +24,7 @@ def check_start(system: System) -> None:
     if system.hardware.division == "closed" and not source.endswith(CHECKPOINT):
         raise ConfigError(
             f"{path}: found weights of {source}, but the closed division starts from MLPerf's {CHECKPOINT} (rule "
-            "closed-checkpoint); import that (docs/checkpoint.md), or set hardware.division to open"
+            "closed-checkpoint); import that (docs/data.md), or set hardware.division to open"
         )
 
 

@@ -64,7 +64,7 @@ def _checkpoint_is_mlperfs(settings: System) -> str | None:
         return None
     return (
         "model.checkpoint null is not allowed in the closed division (rule closed-checkpoint); set it to MLPerf's "
-        "phase-1 checkpoint (docs/checkpoint.md imports it), or set hardware.division to open"
+        "phase-1 checkpoint (docs/data.md imports it), or set hardware.division to open"
     )
 
 

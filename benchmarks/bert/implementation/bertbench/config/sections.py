@@ -218,7 +218,7 @@ class Checkpoint(Section):
     the weights."""
     final_weights: bool = True
     """Write the model when the run has ended, off the clock: weights.safetensors in the run's folder
-    (docs/checkpoint.md). Switch it off where ten runs would fill the disk."""
+    (docs/data.md). Switch it off where ten runs would fill the disk."""
 
 
 class Precision(Section):

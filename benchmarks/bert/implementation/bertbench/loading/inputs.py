@@ -63,12 +63,12 @@ def _require_closed_data(training: Dataset, evaluation: Dataset) -> None:
 def missing_inputs(system: System) -> list[str]:
     """Return the datasets and the weights that a run needs but lacks, each with the commands that make it.
 
-    TEXT and INPUT in a command are MLCommons' downloaded folders (docs/cluster.md).
+    TEXT and INPUT in a command are MLCommons' downloaded folders (docs/data.md).
     """
     problems = _missing_datasets(system)
     if system.model.checkpoint is not None and not (path := weights_file(system.model.checkpoint)).exists():
         problems.append(
-            f"{path}: found no weights; make them from MLCommons' checkpoint (docs/checkpoint.md) with `bertbench "
+            f"{path}: found no weights; make them from MLCommons' checkpoint (docs/data.md) with `bertbench "
             "checkpoint import --from-tf INPUT/model.ckpt-28252 --config INPUT/bert_config.json --out "
             f"{shlex.quote(str(path))}`, or set DATADIR"
         )
@@ -98,7 +98,7 @@ def _making(system: System, name: SplitName) -> str:
     else:
         shuffle = f"bertbench data shuffle {in_order} --seed 1 --shards 4320 --out {made}"
         commands = f"`{prepare}/part-*-of-00500 --out {in_order}`, then `{shuffle}`"
-    return f"make it from MLCommons' text (docs/cluster.md) with {commands}"
+    return f"make it from MLCommons' text (docs/data.md) with {commands}"
 
 
 def _no_dataset(folder: Path, making: str) -> str:

@@ -11,7 +11,7 @@ from bertbench.runs.trace_format import ENERGY_KEY, STARTUP_KEY
 from compliance.read.run import RunFacts, number
 
 UNTIMED = ("launcher", "imports", "meeting", "files", "caches", "data", "model", "warm-up", "rest", "waiting")
-"""The parts from launch to run_start, in this order; docs/running.md names them."""
+"""The parts from launch to run_start, in this order."""
 TIMED = ("plan", "shards", "first batch", "first step")
 """The parts from run_start to the end of the first step."""
 

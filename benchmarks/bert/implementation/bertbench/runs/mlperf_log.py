@@ -171,7 +171,7 @@ class Clock:
             piece, seconds = max(self.startup.seconds().items(), key=lambda item: item[1])
             raise RunError(
                 f"initialisation took {minutes:.1f} min, but the division allows {self.init_limit_minutes} min; "
-                f"shorten its longest part, {piece}, which took {seconds:.0f} s (docs/running.md)"
+                f"shorten its longest part, {piece}, which took {seconds:.0f} s"
             )
         self.log.end(constants.INIT_STOP)
         self._initialized = True

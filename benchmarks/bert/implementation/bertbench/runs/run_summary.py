@@ -155,7 +155,7 @@ class RunSummary:
     def metrics(self) -> Mapping[str, tuple[Any, ...]]:
         """Return metrics.jsonl by column, each with a value for every step, None where a step has none.
 
-        The columns are step, samples, loss, lr, grad_norm, step_ms, load_efficiency and more (docs/running.md).
+        The columns are step, samples, loss, lr, grad_norm, step_ms, load_efficiency and more.
         """
         names = dict.fromkeys(name for row in self.steps for name in row)
         return MappingProxyType({name: tuple(row.get(name) for row in self.steps) for name in names})
