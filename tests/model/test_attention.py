@@ -44,7 +44,7 @@ def test_hopper_and_blackwell_get_the_flash_kernel_whether_or_not_torch_uses_cud
     for major in (9, 10):
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _=None, major=major: (major, 0))
         varlen._should_use_cudnn.cache_clear()
-        # up to 2.13 torch kept cuDNN's varlen kernel off: its backward pass wrote past its memory (performance.md)
+        # up to 2.13 torch kept cuDNN's varlen kernel off: its backward pass wrote past its memory
         assert varlen._should_use_cudnn(0) == (TORCH >= (2, 14))
         assert kernel_for(torch.device("cuda"), torch.bfloat16, 64) is flash_attention
         assert kernel_for(torch.device("cuda"), torch.float32, 64) is plain_attention
