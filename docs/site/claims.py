@@ -53,8 +53,8 @@ def _claims_by_record() -> Iterator[tuple[Origin, list[Claim]]]:
                 yield _origin([record], record["command"], path), [*claims_of_kind(record)]
     for path in sorted((RESULTS / "studies").glob("*.json")):
         study = read(path)
-        of_study = optimizer_claims if path == _OPTIMIZER_STUDY else study_claims
-        yield _origin(study["origins"], f"bertbench lab study {path.stem}", path), [*of_study(study)]
+        found = optimizer_claims(study) if path == _OPTIMIZER_STUDY else study_claims(path.stem, study)
+        yield _origin(study["origins"], f"bertbench lab study {path.stem}", path), [*found]
     yield _of_simulation()
 
 

@@ -10,7 +10,7 @@ _ROWS_OF_THEIR_OWN = 2
 _STARTS = {"start random": "from random weights", "start checkpoint": "from a checkpoint"}
 
 
-def study_claims(study: Record) -> Iterator[Claim]:
+def study_claims(name: str, study: Record) -> Iterator[Claim]:
     """Yield each comparison of a study; more than two with one verdict share a row."""
     for pairs in (study["comparisons"], study["at_equal_values"]):
         by_verdict: dict[str, list[Record]] = {}
@@ -19,7 +19,7 @@ def study_claims(study: Record) -> Iterator[Claim]:
             by_verdict.setdefault(verdict, []).append(pair)
         for verdict, alike in by_verdict.items():
             if len(alike) > _ROWS_OF_THEIR_OWN:
-                yield _shared_claim(alike, verdict, f"{len(alike)} of {len(pairs)}")
+                yield _shared_claim(alike, verdict, f"{len(alike)} of {len(pairs)} comparisons of `{name}`")
             else:
                 yield from map(_pair_claim, alike)
 
@@ -38,9 +38,7 @@ def _shared_claim(pairs: Sequence[Record], verdict: str, counted: str) -> Claim:
     values = ", both sides at the same values" if "values_of" in pairs[0] else ""
     figure = f"{min(means):+.1f} to {max(means):+.1f} %"
     seeds = ", ".join(dict.fromkeys(str(pair["seeds"]) for pair in pairs))
-    return Claim(
-        f"Samples, {counted} comparisons{values}", figure, interval(min(lows), max(highs), "+.1f", verdict), seeds
-    )
+    return Claim(f"Samples, {counted}{values}", figure, interval(min(lows), max(highs), "+.1f", verdict), seeds)
 
 
 def _per_cent(pair: Record) -> tuple[float, float, float]:
