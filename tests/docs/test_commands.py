@@ -6,6 +6,7 @@ training, test_submitters.py the lines of the cluster page that source a file, a
 
 import contextlib
 import io
+import os
 import re
 import shutil
 from pathlib import Path
@@ -28,7 +29,7 @@ RUN_HERE = ("config", "plan", "launch", "report", "compare", "judge", "package")
 
 def words_of(command: Command) -> list[str]:
     """Return bertbench's words in a command, also behind srun; empty if it calls another program."""
-    words = ["cpu_demo" if word == "SYSTEM" else word for word in command.words]
+    words = ["cpu_demo" if word == "SYSTEM" else os.path.expandvars(word) for word in command.words]
     for place, word in enumerate(words):
         if word == "./run_and_time.sh":
             return ["launch", *words[place + 1 :]]
