@@ -1,9 +1,9 @@
 """Hook for mkdocs: add the pages that aren't in docs/, and rewrite the links that leave it.
 
 README.md, results/README.md, compliance/README.md and CHANGELOG.md become pages. reference.py returns the pages of
-commands and of the judge's rules, and `bertbench report` draws one of results/. Links between pages stay links. If GitHub builds the site
-(GITHUB_REPOSITORY), a link to another file leads to the repository there; otherwise it becomes plain text. A picture is
-a link to itself, to be seen at full size.
+commands and of the judge's rules, and `bertbench report` draws one of results/. Links between pages stay links. If
+GitHub builds the site (GITHUB_REPOSITORY), a link to another file leads to the repository there; otherwise it becomes
+plain text. A picture is a link to itself, to be seen at full size.
 """
 
 import os
