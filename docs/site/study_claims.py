@@ -48,12 +48,12 @@ def _per_cent(pair: Record) -> tuple[float, float, float]:
 
 
 def optimizer_claims(study: Record) -> Iterator[Claim]:
-    """Yield the ratios of each optimizer's samples to ADAM's, as means over the cells of a start."""
+    """Yield the ratios of each optimizer's samples to Adam's, as means over the cells of a start."""
     seeds = study["arms"][0]["seeds"]
     pairs = {(pair["arm"], pair["cells"]): pair for pair in study["pooled"]}
     for optimizer, name in _OPTIMIZERS.items():
         for cells, start in _STARTS.items():
             pair = pairs[optimizer, cells]
             ends = interval(pair["low"], pair["high"], ".2f", pair["verdict"])
-            text = f"Samples of {name} over ADAM's, {start}"
+            text = f"Samples of {name} over Adam's, {start}"
             yield Claim(text, f"{pair['samples']:.2f}", ends, f"{seeds} x {pair['counted']} cells")

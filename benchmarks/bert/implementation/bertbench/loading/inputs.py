@@ -69,7 +69,7 @@ def missing_inputs(system: System) -> list[str]:
     if system.model.checkpoint is not None and not (path := weights_file(system.model.checkpoint)).exists():
         problems.append(
             f"{path}: found no weights; make them from MLCommons' checkpoint (docs/data.md) with `bertbench "
-            "checkpoint import --from-tf INPUT/model.ckpt-28252 --config INPUT/bert_config.json --out "
+            "checkpoint import --from-tf INPUT/tf1_ckpt/model.ckpt-28252 --config INPUT/bert_config.json --out "
             f"{shlex.quote(str(path))}`, or set DATADIR"
         )
     return problems
