@@ -75,7 +75,7 @@ for ((run = 1; run <= runs; run++)); do
   cleared=false # a container may not drop the machine's page cache, but this user perhaps may
   if sync && sudo -n /sbin/sysctl -q vm.drop_caches=3 2>/dev/null; then cleared=true; fi
   code=0
-  told="${BERTBENCH_RUN:+$BERTBENCH_RUN&}caches_cleared=$cleared&began=$(date +%s.%N)" # bertbench.launch.options
+  told="${BERTBENCH_RUN:+$BERTBENCH_RUN&}caches_cleared=$cleared&began=$(date +%s.%N)" # bertbench.launch.run_options
   docker run "${options[@]}" --env BERTBENCH_RUN="$told" "${CONT:-bertbench}" "$@" || code=$?
   ((code <= worst)) || worst=$code
   ((code == 0 || code == 3)) || exit "$code" # 3: the run ended properly without reaching the target

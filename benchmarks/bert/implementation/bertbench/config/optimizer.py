@@ -124,7 +124,7 @@ def bucket_limits(bucket_mb: float | None) -> list[int]:
 
 
 class Schedule(Section):
-    """Learning rate over steps (formula in config/optimizer.py)."""
+    """Learning rate over steps: warm-up, then polynomial decay."""
 
     max_steps: Count
     """Number of steps after which the run gives up. The learning rate reaches its final value by then, unless

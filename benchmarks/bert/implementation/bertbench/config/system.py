@@ -42,8 +42,8 @@ class System(Section):
     task: Literal["pretrain", "squad"] = "pretrain"
     """What the model learns: `pretrain` for every command but `finetune squad`, which needs `squad`."""
     scale_from_batch: Count | None = None
-    """Global batch size at which `optimizer` and `schedule` were tuned. They are scaled to this system's batch
-    (config/system.py). State it where the file changes the batch of a recipe."""
+    """Global batch size at which `optimizer` and `schedule` were tuned. They are scaled to this system's
+    batch. State it where the file changes the batch of a recipe."""
     scale_rule: Literal["root", "linear"] | None = None
     """How `scale_from_batch` scales the learning rate: by the square root of the batches' ratio (`root`, the default),
     or by the ratio itself (`linear`)."""

@@ -36,7 +36,6 @@ class Inputs:
 
         Raises DataError, CheckpointError or ConfigError for files that can't be read, are damaged or don't fit.
         """
-        system.squad.windows(system.model.max_positions)  # raises an error if the sizes don't fit
         vocabulary = Vocabulary.read(vocab)
         if len(vocabulary) > system.model.vocab_size:
             raise ConfigError(

@@ -2,8 +2,8 @@
 
 `bertbench launch` and `bertbench train` read them, and so do run_and_time.sh, run.sub and run_with_docker.sh, which
 call these. An argument overrides a variable, and a variable overrides the system file. What a variable asks for becomes
-an argument. The ranks that this process starts get a record (options.py) in which nothing is left to honour; those that
-torchrun starts each read the same variables. This file imports no torch.
+an argument. The ranks that this process starts get a record (run_options.py) in which nothing is left to honour; those
+that torchrun starts each read the same variables. This file imports no torch.
 
 A variable whose value the system has anyway doesn't become an override: a configuration file exports all variables, but
 a smoke run, for example, doesn't read all settings. The value of a setting in a run may follow from other settings, so

@@ -1,1 +1,1 @@
-"""Update weights from reduced gradients: optimizers and fast kernels, loss scale, averaged weights, outer step."""
+"""Update weights from reduced gradients: optimizers and fast kernels, loss scale, averaged weights."""

@@ -1,1 +1,1 @@
-"""Split a model over ranks: tensor, pipeline and fully sharded data parallelism, with their costs."""
+"""Split a model over ranks: tensor, pipeline and fully sharded data parallelism."""

@@ -3,7 +3,7 @@
 Query, key, value and the first feed-forward matrix are split by rows (their outputs). The attention output matrix and
 the second feed-forward matrix are split by columns (their inputs). A layer then needs two all-reduces in the forward
 pass and two in the backward pass (Shoeybi et al. 2019, arXiv 1909.08053). The rows of the vocabulary are split too
-(vocabulary.py). LayerNorms, position and segment embeddings, and the rest of the heads stay whole on every rank.
+(split_vocabulary.py). LayerNorms, position and segment embeddings, and the rest of the heads stay whole on every rank.
 
 Hidden states are the same on all ranks of a group, so their dropout must be the same: the ranks share a random stream.
 Attention probabilities belong to each rank's own heads, so for them each rank draws from its own stream.

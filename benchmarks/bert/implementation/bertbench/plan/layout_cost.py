@@ -247,7 +247,7 @@ def exposed_seconds(reduction: float, compute: float, buckets: int) -> float:
 
 
 def sent_bytes_each(system: System) -> int:
-    """Return the bytes of a gradient's number, as ranks with whole models send it; fewer than 16 bits count as 16."""
+    """Return the bytes of a gradient's number, as ranks with whole models send it."""
     return GRADIENT_BYTES if system.communication.compression == "none" else 2
 
 
