@@ -17,8 +17,8 @@ from typing import Any
 import torch
 
 from bertbench.cli.main import main
-from bertbench.distributed.spawn import environments_of
 from bertbench.distributed.world import World, join
+from lab.spawn import environments_of
 
 CONTEXT = multiprocessing.get_context("forkserver")
 # Importing torch takes seconds: the server does it once, ranks are forked from it. DDP imports torch._dynamo.

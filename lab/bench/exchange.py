@@ -24,7 +24,6 @@ from bertbench.common.progress import Progress
 from bertbench.common.tables import table_lines
 from bertbench.distributed.cores import available_cores
 from bertbench.distributed.network_errors import lost_contact
-from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
 from lab.bench import delay_line
 from lab.bench.harness import BenchResult, command, option
@@ -45,6 +44,7 @@ from lab.exchange.server import Asynchronous, Bounded, FirstOfStep, ParameterSer
 from lab.exchange.sizes import sizes
 from lab.exchange.variant import Variant
 from lab.exchange.wire import Wire
+from lab.spawn import on_ranks
 
 _WORKERS = 4
 _BACKUPS = 1

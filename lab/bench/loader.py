@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bertbench.balance.random_samples import VOCABULARY, wikipedia_like
+from bertbench.balance.random_samples import VOCABULARY, draw_lengths, samples_of_lengths
 from bertbench.common.progress import Progress
 from bertbench.common.seeding import permuted
 from bertbench.common.tables import table_lines
@@ -52,7 +52,7 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> BenchResult:
 def _rates(folder: Path, seed: int, progress: Progress) -> list[dict[str, Any]]:
     """Read every format in interleaved rounds; report and skip a baseline that isn't installed."""
     torch.set_num_threads(1)
-    content = wikipedia_like(SAMPLES, seed)
+    content = samples_of_lengths(draw_lengths(SAMPLES, seed), seed)
     split = write_split(folder / "train", content.split(8_192), -(-SAMPLES // _SHARDS))
     dataset = Dataset(folder, "train", split, np.load(folder / "train" / "index.npy", mmap_mode="r"))
     mapped, check = dataset.map_samples(), SampleCheck(dataset, VOCABULARY)

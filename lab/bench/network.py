@@ -18,8 +18,8 @@ from typing import Any
 from torch import multiprocessing
 
 from bertbench.common.children import dying_with_us
-from bertbench.distributed.spawn import on_ranks
 from lab.bench.delay_line import MTU, open_device, relay
+from lab.spawn import on_ranks
 
 _CLONE_NEWNET = 0x40000000  # os.unshare exists since Python 3.12
 DEVICE = "bench0"

@@ -13,15 +13,17 @@ from dataclasses import dataclass
 from functools import partial
 
 from bertbench.common.progress import Progress
+from bertbench.common.stage_times import StageTime
 from bertbench.common.tables import table_lines
 from bertbench.config.layout import PipelineSchedule, bubble_share
-from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
 from bertbench.machine.processor import processor
-from bertbench.runs.pipeline_trace import bubble_of_times, seconds_of_steps
+from bertbench.runs.pipeline_trace import StageTimes
+from bertbench.runs.trace_format import PASSES
 from lab.bench.harness import BenchResult, Ratio, alternate, command, paired_ratio
 from lab.bench.pipeline_simulation import Pass, orders, simulate_pipeline
 from lab.bench.sleeping_pipeline import SleepingPipeline
+from lab.spawn import on_ranks
 
 SCHEDULES: dict[PipelineSchedule, int] = {"gpipe": 1, "1f1b": 1, "interleaved": 2}
 """The schedules, with the number of stages on each rank."""
@@ -154,10 +156,31 @@ def _steps(
 
     def step(schedule: PipelineSchedule, _: int) -> tuple[float, float]:
         world.barrier()
-        spans = pipelines[schedule].step_times(world)
-        return seconds_of_steps(spans), bubble_of_times(spans) or 0.0
+        times = pipelines[schedule].step_times(world)
+        return seconds_of_steps(times), bubble_of_times(times) or 0.0
 
     return alternate({schedule: partial(step, schedule) for schedule in SCHEDULES}, rounds, warm_up=1)
+
+
+def bubble_of_times(stage_times: StageTimes) -> float | None:
+    """Return the bubble of the recorded steps; None if there are none."""
+    total_s = seconds_of_steps(stage_times)
+    busy_s = sum(stage_time.ended - stage_time.began for stage_time in _passes(stage_times))
+    return 1 - busy_s / (len(stage_times) * total_s) if total_s else None
+
+
+def seconds_of_steps(stage_times: StageTimes) -> float:
+    """Return the seconds from the first to the last pass of a step, summed over the recorded steps."""
+    passes = _passes(stage_times)
+    total_s = 0.0
+    for step in {stage_time.step for stage_time in passes}:
+        of_step = [stage_time for stage_time in passes if stage_time.step == step]
+        total_s += max(stage_time.ended for stage_time in of_step) - min(stage_time.began for stage_time in of_step)
+    return total_s
+
+
+def _passes(stage_times: StageTimes) -> list[StageTime]:
+    return [stage_time for of_rank in stage_times for stage_time in of_rank if stage_time.kind in PASSES]
 
 
 add_arguments, run = command(

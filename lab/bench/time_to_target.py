@@ -30,7 +30,6 @@ from bertbench.common.section import Section
 from bertbench.config import load_system
 from bertbench.config.given import check_given
 from bertbench.distributed.cores import available_cores
-from bertbench.distributed.spawn import environments_of
 from bertbench.launch.run_options import TRAIN
 from bertbench.loading.inputs import open_data
 from bertbench.machine.processor import processor
@@ -38,6 +37,7 @@ from lab.bench.harness import BenchResult, alternate, command, option
 from lab.bench.train_result import OURS, lines_of, result
 from lab.bench.whole_run import SetUp, Trained, last_line, steps_only, train_here
 from lab.journal import Journal
+from lab.spawn import environments_of
 
 _TUNED_ON = (1001, 1002, 1003)  # seeds that no row uses; values that were best for a single one missed other targets
 SCREENED_STEPS = 100

@@ -21,7 +21,6 @@ from bertbench.common.section import Count, Fraction, Section, Share
 from bertbench.common.seeding import derive
 from bertbench.config.optimizer import ClipMode, LearningRate, OptimizerSettings
 from bertbench.config.sections import Evaluation, Model
-from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
 from bertbench.gradients.buckets import Buckets, bucket_table, ready_order
 from bertbench.gradients.clip import gradient_norm, make_clip
@@ -34,6 +33,7 @@ from bertbench.model.bert import Bert
 from bertbench.optim.build_optimizer import build_optimizer
 from bertbench.training.technique import EVERY_STEP, Technique
 from bertbench.training.whole_trainer import tiny_backward
+from lab.spawn import on_ranks
 from lab.study.engine import TrialOutcome
 from lab.study.language import Language
 from lab.study.virtual_ranks import ReducedGradients, VirtualRanks, add_gradients

@@ -10,9 +10,9 @@ from bertbench.common.errors import ConfigError, StoppedError
 from bertbench.config import System
 from bertbench.distributed.preemption import Preemption, stop_at_once
 from bertbench.distributed.ranks import launched_ranks
-from bertbench.distributed.spawn import environments_of
 from bertbench.distributed.world import World
 from bertbench.launch.rank import as_rank
+from lab.spawn import environments_of
 from tests.conftest import Tiny
 from tests.ranks import CONTEXT, run_ranks
 

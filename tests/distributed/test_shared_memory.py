@@ -12,8 +12,8 @@ from torch import distributed
 from bertbench.distributed import shared_memory
 from bertbench.distributed.network_errors import lost_contact
 from bertbench.distributed.shared_memory import PIECE_BYTES
-from bertbench.distributed.spawn import environments_of
 from bertbench.distributed.world import World, join
+from lab.spawn import environments_of
 from tests.ranks import answers_of, run_ranks
 
 SUMMED = [

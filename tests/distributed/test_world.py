@@ -17,8 +17,8 @@ from bertbench.distributed.loopback import loopback_address
 from bertbench.distributed.network_errors import lost_contact, naming_network_variables
 from bertbench.distributed.ranks import Ranks
 from bertbench.distributed.rendezvous import leave_log, log_left, meet
-from bertbench.distributed.spawn import environments_of
 from bertbench.distributed.world import join
+from lab.spawn import environments_of
 from tests.ranks import answers_of, run_command
 
 

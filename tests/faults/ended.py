@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from bertbench.config import System
 from bertbench.distributed.ranks import launched_ranks
-from bertbench.distributed.spawn import environments_of
 from bertbench.distributed.world import World
 from bertbench.launch.rank import as_rank
 from bertbench.runs.files import ResultFiles
@@ -17,6 +16,7 @@ from bertbench.runs.run_progress import RunProgress
 from bertbench.training.build import TrainOptions
 from bertbench.training.train import train
 from compliance.read.log import Event, read_events
+from lab.spawn import environments_of
 from tests.ranks import CONTEXT, LIMIT_S
 
 SEED = 5

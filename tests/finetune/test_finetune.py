@@ -13,7 +13,6 @@ from bertbench.checkpoint.weights_file import Weights, write_weights
 from bertbench.cli.main import main
 from bertbench.common.progress import Progress
 from bertbench.config import System
-from bertbench.distributed.spawn import environments_of
 from bertbench.distributed.world import World
 from bertbench.finetune.output import reserve_folder
 from bertbench.finetune.run import finetune
@@ -22,6 +21,7 @@ from bertbench.finetune.squad_inputs import Inputs
 from bertbench.model.bert import Bert
 from bertbench.runs.files import ResultFiles
 from compliance import judge_log
+from lab.spawn import environments_of
 from tests.conftest import Captured, Printed, Tiny
 from tests.finetune.conftest import QUESTIONS
 from tests.ranks import answers_of, run_command, run_ranks

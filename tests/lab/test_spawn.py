@@ -1,7 +1,7 @@
 """The results of ranks that are started as processes on this machine."""
 
-from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
+from lab.spawn import on_ranks
 
 
 def numbers(world: World, count: int) -> list[int]:

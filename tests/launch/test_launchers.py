@@ -11,8 +11,8 @@ import pytest
 from bertbench.cli.main import main
 from bertbench.common.paths import REPOSITORY
 from bertbench.config import load_system
-from bertbench.distributed.spawn import environments_of
 from bertbench.launch.command_lines import SLURM_SCRIPT, Job, slurm_command, torchrun_lines
+from lab.spawn import environments_of
 from tests.conftest import Answer, Captured, Printed, Program, write_json
 from tests.tiny import tiny_system
 

@@ -15,9 +15,9 @@ import pytest
 
 from bertbench.cli.json_fields import ANSWERS
 from bertbench.cli.main import main
-from bertbench.distributed.spawn import environments_of
 from bertbench.launch.allocation import add_problems
 from bertbench.launch.preflight import Node
+from lab.spawn import environments_of
 from tests.conftest import Captured, write_json
 from tests.ranks import answers_of
 

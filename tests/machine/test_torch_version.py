@@ -7,9 +7,9 @@ from io import StringIO
 import pytest
 
 from bertbench.cli.main import main
-from bertbench.distributed.spawn import environments_of
 from bertbench.launch import rank
 from bertbench.machine.torch_version import untested
+from lab.spawn import environments_of
 from tests.ranks import answers_of
 
 

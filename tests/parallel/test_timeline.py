@@ -11,10 +11,11 @@ from bertbench.common.stage_times import StageTime
 from bertbench.config.layout import Layout, PipelineSchedule, bubble_share
 from bertbench.distributed.world import World
 from bertbench.runs.json_files import json_lines
-from bertbench.runs.pipeline_trace import bubble_of_times, pipeline_events, waits
+from bertbench.runs.pipeline_trace import pipeline_events, waits
 from bertbench.runs.straggler import mean_times
 from bertbench.runs.trace_format import PIPELINE
 from bertbench.runs.trace_reader import PassBar, StepPhases, read_trace
+from lab.bench.pipeline import bubble_of_times
 from lab.bench.pipeline_simulation import Pass, orders, simulate_pipeline
 from lab.bench.sleeping_pipeline import SleepingPipeline
 from tests.conftest import Answer, Tiny

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from bertbench.distributed.spawn import free_port
+from lab.spawn import free_port
 
 NODES = 2
 _CPUS = 4  # claimed of each node, whatever the machine has

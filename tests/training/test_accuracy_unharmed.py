@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 from bertbench.config import System
-from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
 from bertbench.loading.filler import filled_to_round_size, unfilled
 from bertbench.model.linear import Products
 from bertbench.model.sequences import Sequences
 from bertbench.optim.adam import MultiTensorAdam, foreach_step
 from bertbench.training.whole_trainer import WholeTrainer
+from lab.spawn import on_ranks
 from tests.conftest import Tiny
 from tests.model.padded import padded
 from tests.ranks import run_ranks

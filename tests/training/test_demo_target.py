@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bertbench.distributed.spawn import environments_of
+from lab.spawn import environments_of
 from tests.whole_runs import BERTBENCH, finished, words
 
 LIMIT_S = 1800

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bertbench.distributed.spawn import on_ranks
+from lab.spawn import on_ranks
 from tests.conftest import Tiny
 from tests.training.steps import trained
 from tests.training.test_accuracy_unharmed import DEMO_SIZES

@@ -20,7 +20,6 @@ from torch.profiler import ProfilerActivity, profile
 from bertbench.common.errors import ConfigError, RunError
 from bertbench.common.phase_clock import wait_for_device
 from bertbench.config import System, load_system
-from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
 from bertbench.loading.filler import fill_of
 from bertbench.loading.inputs import open_data
@@ -36,6 +35,7 @@ from lab.bench.gpu.marks import mark, milliseconds_between
 from lab.bench.gpu.product import own_folder, write_system
 from lab.bench.gpu.testbed import TINY, Row, attempt, print_row
 from lab.bench.peak import peak_bytes
+from lab.spawn import on_ranks
 
 _SEED = 7
 _COMPARED = 20

@@ -10,7 +10,6 @@ import numpy as np
 from bertbench.common.phase_clock import wait_for_device
 from bertbench.config import System
 from bertbench.data.store.columns import Columns
-from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
 from bertbench.loading.batch import Batch, batch_of
 from bertbench.loading.bins import Bins
@@ -20,6 +19,7 @@ from bertbench.training.whole_trainer import WholeTrainer
 from lab.bench.gpu.testbed import Row, Testbed, Unfit, attempt, print_row, testbed
 from lab.bench.gpu.text import learnable, part_of
 from lab.bench.short_run import short_run
+from lab.spawn import on_ranks
 
 _SEED = 7
 _PLAIN = (

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from bertbench.balance.random_samples import draw_lengths, length_shares, predictions
+from bertbench.balance.random_samples import draw_lengths, length_shares, predictions, samples_of_lengths
 from bertbench.common.errors import DataError
 from bertbench.data.store.dataset import Dataset
 from bertbench.data.store.shards import write_split
@@ -14,7 +14,7 @@ from tests.conftest import Answer
 
 
 def test_every_reader_returns_the_same_batch(tmp_path: Path) -> None:
-    content = bench.wikipedia_like(97, seed=2)
+    content = samples_of_lengths(draw_lengths(97, seed=2), seed=2)
     split = write_split(tmp_path / "train", [content], 31)
     dataset = Dataset(tmp_path, "train", split, np.load(tmp_path / "train" / "index.npy"))
     ids = np.array([96, 3, 31, 62, 0, 30])

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from bertbench.common.errors import RunError
-from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
 from lab.bench.exchange import Settings, run_variant, started
 from lab.exchange.server import Asynchronous, Bounded, FirstOfStep, ParameterServer, Shard
 from lab.exchange.wire import Wire
+from lab.spawn import on_ranks
 from tests.ranks import run_ranks
 
 

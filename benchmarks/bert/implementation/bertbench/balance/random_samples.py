@@ -51,11 +51,6 @@ def predictions(lengths: Integers) -> Integers:
     return np.clip(np.rint(_LENGTHS_PER_PREDICTION * lengths), 1, _MOST_PREDICTIONS).astype(np.int64)
 
 
-def wikipedia_like(samples: int, seed: int) -> Columns:
-    """Return random tokens in samples of Wikipedia's lengths, 15 % masked."""
-    return samples_of_lengths(draw_lengths(samples, seed), seed)
-
-
 def samples_of_lengths(lengths: np.ndarray, seed: int, vocabulary: int = VOCABULARY) -> Columns:
     """Return random tokens in samples of these lengths, at least 5 each, 15 % masked."""
     random = np.random.default_rng(seed)

@@ -21,27 +21,6 @@ StageTimes = list[list[StageTime]]
 """What the stages of each rank did."""
 
 
-def bubble_of_times(stage_times: StageTimes) -> float | None:
-    """Return the bubble of the recorded steps; None if there are none."""
-    total_s = seconds_of_steps(stage_times)
-    busy_s = sum(stage_time.ended - stage_time.began for stage_time in _passes(stage_times))
-    return 1 - busy_s / (len(stage_times) * total_s) if total_s else None
-
-
-def seconds_of_steps(stage_times: StageTimes) -> float:
-    """Return the seconds from the first to the last pass of a step, summed over the recorded steps."""
-    passes = _passes(stage_times)
-    total_s = 0.0
-    for step in {stage_time.step for stage_time in passes}:
-        of_step = [stage_time for stage_time in passes if stage_time.step == step]
-        total_s += max(stage_time.ended for stage_time in of_step) - min(stage_time.began for stage_time in of_step)
-    return total_s
-
-
-def _passes(stage_times: StageTimes) -> list[StageTime]:
-    return [stage_time for of_rank in stage_times for stage_time in of_rank if stage_time.kind in PASSES]
-
-
 def write_pipeline_trace(own: list[StageTime], system: System, world: World, files: ResultFiles | None) -> None:
     """Write what the ranks of the first pipeline recorded; nothing if the run had too few steps. Collective."""
     layout = system.layout
