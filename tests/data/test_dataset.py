@@ -17,7 +17,7 @@ from bertbench.common.progress import Progress
 from bertbench.config import load_system
 from bertbench.data.store import columns
 from bertbench.data.store.dataset import Dataset, MappedShard
-from bertbench.data.store.manifest import Manifest
+from bertbench.data.store.manifest import Manifest, existing
 from bertbench.data.store.shards import write_shard
 from bertbench.data.text.prepare import Texts, prepare
 from bertbench.launch.preflight import this_node
@@ -227,6 +227,14 @@ def test_a_damaged_dataset_is_one_error(copied: Path, damage: Callable[[Path], o
     damage(copied)
     with pytest.raises(DataError, match=expected):
         Dataset.open(copied, "train")
+
+
+def test_a_damaged_dataset_is_not_used_again(copied: Path) -> None:
+    request = Manifest.read(copied).request
+    assert existing(copied, request) == Manifest.read(copied)
+    cut(copied / "eval" / "part_00000.h5", -7)
+    with pytest.raises(DataError, match="remove the dataset's folder"):
+        existing(copied, request)
 
 
 def test_a_shard_with_a_wrong_field_is_one_error(tmp_path: Path) -> None:

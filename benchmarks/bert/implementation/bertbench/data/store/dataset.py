@@ -27,11 +27,10 @@ from bertbench.data.store.columns import (
     masked_of,
 )
 from bertbench.data.store.hdf5 import open_hdf5
-from bertbench.data.store.manifest import Manifest, ShardFile, Split, SplitName
+from bertbench.data.store.manifest import AGAIN, Manifest, Split, SplitName, check_size
 from bertbench.data.store.mapped_file import mapped_bytes
 
 BLOCK_SAMPLES = 4096
-_AGAIN = "prepare the data again"
 
 
 class ShardViews(NamedTuple):
@@ -54,7 +53,7 @@ class MappedShard:
     """
 
     def __init__(self, path: Path, samples: int) -> None:
-        with open_hdf5(path, _AGAIN) as file:
+        with open_hdf5(path, AGAIN) as file:
             content = _mapped(path)
             self.offsets = _field(path, file, content, "offsets", samples + 1)
             self.masked_offsets = _field(path, file, content, "masked_offsets", samples + 1)
@@ -95,7 +94,7 @@ class Dataset:
         if split is None or not split.samples:
             raise DataError(f"{folder}: holds no {name} samples; prepare them with `bertbench data prepare`")
         for shard in split.shards:
-            _check_size(folder / name / shard.name, shard)
+            check_size(folder / name / shard.name, shard)
         return cls(folder, name, split, read_index(folder / name, split))
 
     def __len__(self) -> int:
@@ -140,42 +139,29 @@ def read_index(folder: Path, split: Split) -> Index:
     try:
         entries_N: Index = np.lib.format.open_memmap(path, mode="r")
     except OSError as error:
-        raise DataError(unreadable(path, error, _AGAIN)) from error
+        raise DataError(unreadable(path, error, AGAIN)) from error
     except ValueError as error:
-        raise DataError(f"{path}: is not a complete numpy array ({error}); {_AGAIN}") from error
+        raise DataError(f"{path}: is not a complete numpy array ({error}); {AGAIN}") from error
     if entries_N.dtype != np.uint16 or entries_N.shape != (split.samples,):
         raise DataError(
             f"{path}: found {entries_N.dtype} of shape {entries_N.shape}, the manifest says uint16 of shape "
-            f"({split.samples},); prepare the data again"
+            f"({split.samples},); {AGAIN}"
         )
     return entries_N
-
-
-def _check_size(path: Path, shard: ShardFile) -> None:
-    try:
-        size = path.stat().st_size
-    except OSError as error:
-        remedy = "the manifest lists it: copy it from where the dataset came from, or prepare the data again"
-        raise DataError(unreadable(path, error, remedy)) from error
-    if size != shard.bytes:
-        raise DataError(
-            f"{path}: found {size:,} bytes, the manifest says {shard.bytes:,}; "
-            "the shard is damaged, prepare the data again"
-        )
 
 
 def _mapped(path: Path) -> Array:
     try:
         return mapped_bytes(path)
     except OSError as error:
-        raise DataError(unreadable(path, error, _AGAIN)) from error
+        raise DataError(unreadable(path, error, AGAIN)) from error
 
 
 def _field(path: Path, file: h5py.File, content: Array, name: str, length: int) -> Array:
     """Return the values of a field as a part of the file's mapped content."""
     dtype = SHARD_FIELDS[name]
     field = file.get(name)
-    expected = f"expected {dtype} of shape ({length},) in one piece; prepare the data again"
+    expected = f"expected {dtype} of shape ({length},) in one piece; {AGAIN}"
     if not isinstance(field, h5py.Dataset):
         raise DataError(f"{path}: {name}: found nothing of that name, {expected}")
     if field.dtype != dtype or field.shape != (length,) or field.chunks:

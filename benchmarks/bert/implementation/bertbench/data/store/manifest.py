@@ -9,11 +9,13 @@ from typing import Any, Literal
 from bertbench import __version__
 from bertbench.common.errors import DataError
 from bertbench.common.json_object import differences, read_as
-from bertbench.common.system_faults import exists
+from bertbench.common.system_faults import exists, unreadable
 
 SplitName = Literal["train", "eval"]
 MANIFEST_NAME = "manifest.json"
 VOCAB_NAME = "vocab.txt"
+AGAIN = "remove the dataset's folder and prepare the data again"
+"""The remedy for a damaged dataset; `data prepare` would find the folder, and use it."""
 TOKENIZER_VERSION = 2
 """How text is split into words: 2 as in the reference; 1 as in the tokenizers library, which differs on rare letters.
 """
@@ -100,18 +102,37 @@ class Manifest:
             raise DataError(
                 f"{folder}: found no {MANIFEST_NAME}, so this is not a dataset; make one with `bertbench data prepare`"
             )
-        manifest: Manifest = read_as(path, cls, DataError, "prepare the data again")
+        manifest: Manifest = read_as(path, cls, DataError, AGAIN)
         return manifest
 
 
 def existing(out: Path, request: dict[str, Any]) -> Manifest:
-    """Return the manifest of an existing dataset; raises DataError if it was made from another request."""
+    """Return the manifest of an existing dataset.
+
+    Raises DataError if it was made from another request, or if a shard isn't as long as it was written.
+    """
     manifest = Manifest.read(out)
     if changed := differences(manifest.request, request):
         raise DataError(
             f"{out}: holds another dataset ({'; '.join(changed)}); give another --out, or remove {out} first"
         )
+    for name, split in manifest.splits().items():
+        for shard in split.shards:
+            check_size(out / name / shard.name, shard)
     return manifest
+
+
+def check_size(path: Path, shard: ShardFile) -> None:
+    """Raise DataError if a shard is missing, or not as long as it was written."""
+    again = f"copy it from where the dataset came from, or {AGAIN}"
+    try:
+        size = path.stat().st_size
+    except OSError as error:
+        raise DataError(unreadable(path, error, f"the manifest lists it: {again}")) from error
+    if size != shard.bytes:
+        raise DataError(
+            f"{path}: found {size:,} bytes, the manifest says {shard.bytes:,}; the shard is damaged: {again}"
+        )
 
 
 def file_sha256(path: Path) -> str:

@@ -15,9 +15,18 @@ from bertbench.common.progress import Progress
 from bertbench.common.system_faults import is_systems, unreadable
 from bertbench.data.store.columns import INDEX_NAME, Columns, Index, InvalidSample, pack
 from bertbench.data.store.dataset import BLOCK_SAMPLES, MappedShard, read_index
-from bertbench.data.store.manifest import MANIFEST_NAME, VOCAB_NAME, Manifest, ShardFile, Split, SplitName, file_sha256
+from bertbench.data.store.manifest import (
+    AGAIN,
+    MANIFEST_NAME,
+    VOCAB_NAME,
+    Manifest,
+    ShardFile,
+    Split,
+    SplitName,
+    file_sha256,
+)
 
-_RESTORE = "copy it again from where the dataset came from, or prepare the data again"
+_RESTORE = f"copy it again from where the dataset came from, or {AGAIN}"
 
 
 @dataclass
@@ -51,7 +60,7 @@ def verify(folder: Path, progress: Progress) -> Verified:
         counts[name] = Counts()
         problems += _split_problems(folder / name, split, manifest.tokenizer.vocab_size, counts[name], progress)
     if not counts:
-        problems.append(f"{folder}: found no split in {MANIFEST_NAME}, expected train or eval; prepare the data again")
+        problems.append(f"{folder}: found no split in {MANIFEST_NAME}, expected train or eval; {AGAIN}")
     return Verified(problems, counts)
 
 
@@ -87,11 +96,11 @@ def _split_problems(folder: Path, split: Split, vocab_size: int, read: Counts, p
         ("masked tokens", read.masked, split.masked_tokens),
     ):
         if count != expected and not has_unread:
-            yield f"{folder}: found {count:,} {name}, the manifest says {expected:,}; prepare the data again"
+            yield f"{folder}: found {count:,} {name}, the manifest says {expected:,}; {AGAIN}"
     known = {shard.name for shard in split.shards} | {INDEX_NAME}
     for path in _listed(folder):
         if path.name not in known:
-            yield f"{path}: found a file that the manifest doesn't list; remove it, or prepare the data again"
+            yield f"{path}: found a file that the manifest doesn't list; remove it"
 
 
 def _listed(folder: Path) -> list[Path]:
@@ -107,12 +116,12 @@ def _sample_problems(path: Path, shard: ShardFile, entries: Index, vocab_size: i
     mapped = MappedShard(path, shard.samples)
     for name, offsets in (("offsets", mapped.offsets), ("masked_offsets", mapped.masked_offsets)):
         if offsets[0] != 0 or (np.diff(offsets) < 0).any():
-            yield f"{path}: {name}: found values that don't increase from 0; prepare the data again"
+            yield f"{path}: {name}: found values that don't increase from 0; {AGAIN}"
             return
     for number, block in enumerate(mapped.content().split(BLOCK_SAMPLES)):
         first = number * BLOCK_SAMPLES
         if invalid := _first_invalid(block, vocab_size, entries[first : first + len(block)]):
-            yield f"{path}: sample {first + invalid.number}: found {invalid.fault}; prepare the data again"
+            yield f"{path}: sample {first + invalid.number}: found {invalid.fault}; {AGAIN}"
             return
         read.samples += len(block)
         read.tokens += int(block.lengths.sum())
@@ -136,6 +145,4 @@ def _change(path: Path, expected: str) -> list[str]:
     sha256 = file_sha256(path)
     if sha256 == expected:
         return []
-    return [
-        f"{path}: found sha256 {sha256}, the manifest says {expected}; the file has changed, prepare the data again"
-    ]
+    return [f"{path}: found sha256 {sha256}, the manifest says {expected}; the file has changed, {AGAIN}"]
