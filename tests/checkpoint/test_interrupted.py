@@ -82,11 +82,12 @@ def test_only_a_complete_snapshot_is_chosen(interrupted: Resumption, capsys: Cap
         find_resumption(str(partial_folder(files.snapshots, 8)), None, files.log.parent)
 
 
-def test_auto_resumes_only_a_run_that_was_interrupted(interrupted: Resumption) -> None:
+def test_only_a_run_that_was_interrupted_resumes(interrupted: Resumption) -> None:
     files = interrupted.files
     folder = files.log.parent
     assert find_resumption("never", None, folder) is None
-    for resume in ("auto", str(files.log), str(files.folder), str(step_folder(files.snapshots, 6))):
+    named = [str(files.log), str(files.folder), str(step_folder(files.snapshots, 6))]
+    for resume in ("auto", *named):
         found = found_by(resume, folder)
         assert (found.log, found.meta.step) == (files.log, 6)
     with files.log.open("a") as log:
@@ -95,6 +96,9 @@ def test_auto_resumes_only_a_run_that_was_interrupted(interrupted: Resumption) -
     with files.log.open("a") as log:
         log.write(mlperf_line("run_stop", status="success"))
     assert find_resumption("auto", None, folder) is None
+    for resume in named:
+        with pytest.raises(CheckpointError, match="has ended: success"):
+            find_resumption(resume, None, folder)
     with pytest.raises(CheckpointError, match="result_7"):
         find_resumption(str(folder / "result_7.txt"), None, folder)
 

@@ -89,7 +89,8 @@ def find_resumption(resume: str, result: Path | None, folder: Path) -> Resumptio
     """Return the run that `--resume` names, or None to begin a new one.
 
     `auto` means the run of `result`, or else the latest in `folder`, if it had started and was interrupted. A run
-    without a complete snapshot resumes from step 0. Raises CheckpointError if a path names no started run.
+    without a complete snapshot resumes from step 0. Raises CheckpointError if a path names no started run, or one that
+    has ended.
     """
     if resume == "never":
         return None
@@ -107,9 +108,18 @@ def _last_log(folder: Path) -> Path | None:
 
 
 def _named(path: Path) -> Resumption:
-    if path.parent.name == ResultFiles.SNAPSHOTS:
-        return Resumption(Path(f"{path.parent.parent}.txt"), path, verified(path))
-    resumption = _latest(path if path.suffix == ".txt" else Path(f"{path}.txt"))
+    names_snapshot = path.parent.name == ResultFiles.SNAPSHOTS
+    run = path.parent.parent if names_snapshot else path
+    log = run if run.suffix == ".txt" else Path(f"{run}.txt")
+    status = ended(log) if log.exists() else None
+    if status is not None:  # to resume would cut a result's log
+        raise CheckpointError(
+            f"--resume {path}: this run has ended: {status}; start a new run without --resume, from this one's weights "
+            "with --weights"
+        )
+    if names_snapshot:
+        return Resumption(log, path, verified(path))
+    resumption = _latest(log)
     if resumption is None:
         raise CheckpointError(
             f"--resume {path}: found no started run; give auto, a run's log or folder, or a snapshot's "
