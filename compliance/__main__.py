@@ -109,9 +109,10 @@ def _logs(options: argparse.Namespace) -> int:
         for judgement in of_folder:
             worst = max(worst, _EXIT_CODES[judgement.verdict])
             if not options.json:
-                print(text.printed(text.of_log(judgement, said_of_all)))
+                print(text.printed(text.of_log(judgement, options.strict, said_of_all)))
         if said_of_all and not options.json:
-            print(text.printed(text.not_applied(said_of_all)))
+            logs_judged = len(_with_facts(of_folder))
+            print(text.printed(text.of_all_logs(said_of_all, options.strict, logs_judged, len(of_folder))))
     if options.json:
         print(answer_json(_COMMAND, [judgement.as_json() for judgement in judgements]))
     elif (last := text.summary_line(judgements)) is not None:
@@ -120,9 +121,17 @@ def _logs(options: argparse.Namespace) -> int:
 
 
 def _said_of_all(judgements: Sequence[Judgement]) -> list[Unchecked]:
-    """Return what couldn't be checked in any of a folder's logs: it is printed once, after all logs."""
-    common = set.intersection(*(set(judgement.not_applied) for judgement in judgements))
-    return [unchecked for unchecked in judgements[0].not_applied if unchecked in common]
+    """Return what couldn't be checked in any of several logs: it is printed once, after all logs of the folder."""
+    judged = _with_facts(judgements)
+    if len(judged) < 2:
+        return []
+    common = set.intersection(*(set(judgement.not_applied) for judgement in judged))
+    return [unchecked for unchecked in judged[0].not_applied if unchecked in common]
+
+
+def _with_facts(judgements: Sequence[Judgement]) -> list[Judgement]:
+    """Return the judgements of files that are logs."""
+    return [judgement for judgement in judgements if judgement.facts is not None]
 
 
 def _package(root: Path, options: argparse.Namespace) -> int:

@@ -28,8 +28,11 @@ def kind(judgement: Judgement) -> str:
     return judgement.verdict
 
 
-def of_log(judgement: Judgement, said_of_all: Sequence[Unchecked] = ()) -> list[str]:
-    """Return the lines about one log, without the notes that are `said_of_all` logs in its folder."""
+def of_log(judgement: Judgement, strict: bool, said_of_all: Sequence[Unchecked] = ()) -> list[str]:
+    """Return the lines about one log, without the notes that are `said_of_all` logs in its folder.
+
+    With `strict`, missing evidence is shown as what fails the log.
+    """
     facts = judgement.facts
     lines = [f"{kind(judgement).upper():<12} {judgement.path}"]
     if facts is not None:
@@ -44,12 +47,25 @@ def of_log(judgement: Judgement, said_of_all: Sequence[Unchecked] = ()) -> list[
         lines.append(f"  {judgement.hint}")
     lines += _breaches([(str(judgement.path), breach) for breach in judgement.breaches])
     lines += _questions([(str(judgement.path), question) for question in judgement.questions])
-    return lines + not_applied([unchecked for unchecked in judgement.not_applied if unchecked not in said_of_all])
+    own = [unchecked for unchecked in judgement.not_applied if unchecked not in said_of_all]
+    return lines + [f"  {line}" for line in _not_applied(own, strict, "log")]
 
 
-def not_applied(rules: Iterable[Unchecked]) -> list[str]:
+def of_all_logs(said_of_all: Sequence[Unchecked], strict: bool, judged: int, logs: int) -> list[str]:
+    """Return the lines about what couldn't be checked in any of the `judged` logs, out of a folder's `logs`."""
+    return _not_applied(said_of_all, strict, "log", f", in {judged:,} of {logs:,} logs")
+
+
+def _not_applied(rules: Iterable[Unchecked], strict: bool, judged: str, where: str = "") -> list[str]:
     """Return one line for each rule that was not applied, with the reason, and without repetitions."""
-    return list(dict.fromkeys(f"  not applied: {unchecked.rule}: {unchecked.reason}" for unchecked in rules))
+    lines = []
+    for unchecked in rules:
+        if strict and unchecked.asked:
+            reason = f"{unchecked.reason} (--strict fails a {judged} without it)"
+            lines.append(f"missing evidence{where}: {unchecked.rule}: {reason}")
+        else:
+            lines.append(f"not applied{where}: {unchecked.rule}: {unchecked.reason}")
+    return list(dict.fromkeys(lines))
 
 
 def _breaches(breaches: Sequence[tuple[str, Breach]]) -> list[str]:
@@ -127,7 +143,8 @@ def of_package(judgement: "PackageJudgement") -> str:
             shown = [line.replace(": error ", ": tolerated ", 1) for line in shown]
         lines += shown
     lines += _questions(questions)
-    return printed(lines + not_applied(judgement.all_not_applied()))
+    lines += [f"  {line}" for line in _not_applied(judgement.all_not_applied(), judgement.strict, "package")]
+    return printed(lines)
 
 
 def _place(result: "Result", log: Judgement) -> str:

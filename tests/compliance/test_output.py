@@ -13,7 +13,7 @@ from compliance.rules.fixed_values import FIXED
 from tests.compliance.edits import CLOSED
 from tests.compliance.logs import closed, write
 from tests.compliance.mutations import change_file, in_turn, metadata_of, setting, timed, without
-from tests.compliance.packages import run_log, write_package
+from tests.compliance.packages import SOURCES, run_log, write_package
 from tests.compliance.published import logs
 from tests.conftest import Captured
 
@@ -130,3 +130,32 @@ def test_a_shared_seed_is_noted_in_a_folder_and_decides_in_a_package(tmp_path: P
         write(tmp_path / f"result_{number}.txt", run_log(seconds=90 + number, seed=number % 2))
     assert (main([str(tmp_path)]), main(["--strict", str(tmp_path)])) == (0, 1)
     assert "result_2.txt logs seed 0" in capsys.readouterr().out
+
+
+def test_with_strict_the_missing_evidence_is_shown_as_the_reason(tmp_path: Path, capsys: Captured) -> None:
+    log = str(write(tmp_path / "log.txt", without("seed")(closed())))
+    assert main(["--strict", log]) == 1
+    (reason,) = (line for line in capsys.readouterr().out.splitlines() if "seed-value" in line)
+    assert reason.startswith("  missing evidence: seed-value: ")
+    assert reason.endswith(" (--strict fails a log without it)")
+    main([log])
+    assert "  not applied: seed-value: " in capsys.readouterr().out
+
+
+def test_a_package_that_strict_fails_shows_the_missing_evidence(tmp_path: Path, capsys: Captured) -> None:
+    write_package(tmp_path)
+    (tmp_path / SOURCES / "setup.sh").unlink()
+    assert main(["package", "--strict", str(tmp_path)]) == 1
+    shown = capsys.readouterr().out
+    assert "  missing evidence: implementation: " in shown
+    assert " (--strict fails a package without it)" in shown
+
+
+def test_a_note_on_all_logs_is_printed_once_and_says_how_many(tmp_path: Path, capsys: Captured) -> None:
+    for number in range(2):
+        write(tmp_path / f"result_{number}.txt", without("seed")(closed()))
+    (tmp_path / "result_2.txt").write_text("no log\n")
+    main([str(tmp_path)])
+    notes = [line for line in capsys.readouterr().out.splitlines() if "seed-value" in line]
+    (note,) = notes
+    assert note.startswith("not applied, in 2 of 3 logs: seed-value: ")
