@@ -13,18 +13,30 @@ from itertools import groupby
 from pathlib import Path
 from typing import NoReturn
 
-from compliance import text
-from compliance.ask import TOPICS
-from compliance.judge import Judgement, Overall, judge_log, runs_compared
-from compliance.official import DEFAULT_RULESET
-from compliance.official.ruleset import accepted_rulesets, refused_ruleset
-from compliance.read.find import find_logs, is_package
-from compliance.read.record import answer_json, error_json, printable
-from compliance.read.source import STDIN, CannotJudge
-from compliance.rules import RULES
-from compliance.rules.fixed_values import FIXED
-from compliance.rules.rule import Unchecked
-from compliance.streams import guarded, open_standard_streams
+
+def _name_missing_package(problem: ModuleNotFoundError) -> int:
+    """Say how to install a package that the judge needs; return the exit code."""
+    print(f"python -m compliance: {problem.name} is missing; run pip install ./compliance", file=sys.stderr)
+    return 2
+
+
+try:
+    from compliance import text
+    from compliance.ask import TOPICS
+    from compliance.judge import Judgement, Overall, judge_log, runs_compared
+    from compliance.official import DEFAULT_RULESET
+    from compliance.official.ruleset import accepted_rulesets, refused_ruleset
+    from compliance.read.find import LOG_PATTERN, find_logs, is_package, other_logs
+    from compliance.read.record import answer_json, error_json, printable
+    from compliance.read.source import STDIN, CannotJudge
+    from compliance.rules import RULES
+    from compliance.rules.fixed_values import FIXED
+    from compliance.rules.rule import Unchecked
+    from compliance.streams import guarded, open_standard_streams
+except ModuleNotFoundError as problem:
+    if __name__ != "__main__":
+        raise
+    sys.exit(_name_missing_package(problem))
 
 _COMMAND = "judge"
 """Name of this program in --json output, under whichever name it was started."""
@@ -86,6 +98,7 @@ def main(arguments: list[str] | None = None, program: str = "python -m complianc
         if not options.json:
             options.paths = [path for path in paths if path not in missing]
     code = _logs(options)
+    _name_other_logs(options.paths)
     return 2 if missing else code
 
 
@@ -118,6 +131,14 @@ def _logs(options: argparse.Namespace) -> int:
     elif (last := text.summary_line(judgements)) is not None:
         print(printable(last))
     return worst
+
+
+def _name_other_logs(paths: Sequence[Path]) -> None:
+    """Name the logs in folders that weren't judged because of their names."""
+    others = [str(log) for path in paths for log in other_logs(path) if log not in paths]
+    if others:
+        line = f"not judged: {text.shortened(others)} (in a folder, only {LOG_PATTERN} are)"
+        print(printable(line), file=sys.stderr)
 
 
 def _said_of_all(judgements: Sequence[Judgement]) -> list[Unchecked]:
@@ -275,6 +296,13 @@ def _job(job: tuple[Path, argparse.Namespace]) -> Judgement:
     return judge_log(path, options.ruleset, options.division, options.strict).kept()
 
 
+def _main() -> int:
+    try:
+        return main()
+    except ModuleNotFoundError as problem:  # mlperf-logging is looked for only when it is used
+        return _name_missing_package(problem)
+
+
 if __name__ == "__main__":
     open_standard_streams()
-    sys.exit(guarded("compliance", main))
+    sys.exit(guarded("compliance", _main))

@@ -36,10 +36,11 @@ def of_log(judgement: Judgement, strict: bool, said_of_all: Sequence[Unchecked] 
     facts = judgement.facts
     lines = [f"{kind(judgement).upper():<12} {judgement.path}"]
     if facts is not None:
+        benchmark = facts.benchmark or "no benchmark"
         time = "unknown" if facts.time_to_train_s is None else f"{facts.time_to_train_s:.1f} s"
         best = "none" if facts.best_accuracy is None else f"{facts.best_accuracy:.4f}"
         lines += [
-            f"  {facts.benchmark}, {facts.division} division, ruleset {judgement.official.ruleset}: "
+            f"  {benchmark}, {_division(facts.division)}, ruleset {judgement.official.ruleset}: "
             f"official {judgement.official.verdict}",
             f"  time to train {time}, best accuracy {best}, run {facts.status or 'unfinished'}",
         ]
@@ -117,13 +118,14 @@ def summary_line(judgements: Sequence[Judgement]) -> str | None:
         if paths and name == "pass":
             parts.append(f"{len(paths)} pass")
         elif paths:
-            parts.append(f"{len(paths)} {name} ({_shortened(paths)})")
+            parts.append(f"{len(paths)} {name} ({shortened(paths)})")
     if questions:
         parts.append("1 question" if questions == 1 else f"{questions} questions")
     return ", ".join(parts)
 
 
-def _shortened(paths: Sequence[str]) -> str:
+def shortened(paths: Sequence[str]) -> str:
+    """Return the first paths, and the number of further ones."""
     names = ", ".join(paths[:_MOST_LOGS_NAMED])
     more = len(paths) - _MOST_LOGS_NAMED
     return f"{names}, and {more:,} more" if more > 0 else names
@@ -147,6 +149,10 @@ def of_package(judgement: "PackageJudgement") -> str:
     return printed(lines)
 
 
+def _division(division: str | None) -> str:
+    return f"{division} division" if division else "no division"
+
+
 def _place(result: "Result", log: Judgement) -> str:
     return f"{result.system}/{result.benchmark}/{log.path.name}"
 
@@ -157,7 +163,7 @@ def _of_result(result: "Result") -> list[str]:
     energy = "" if result.energy_j is None else f", energy {result.energy_j:,.0f} J"
     scaled = f", scaled by {result.convergence.scaling:.4f}" if result.convergence else ""
     lines = [
-        f"  {result.system}, {result.benchmark}, {result.division} division, ruleset {result.ruleset}: "
+        f"  {result.system}, {result.benchmark}, {_division(result.division)}, ruleset {result.ruleset}: "
         f"{passed} of {len(result.logs)} logs pass, time to train {time}{energy}{scaled}"
     ]
     convergence = result.convergence
