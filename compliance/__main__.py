@@ -42,22 +42,32 @@ _COMMAND = "judge"
 """Name of this program in --json output, under whichever name it was started."""
 _FIELDS = """\
 fields of --json, for each log:
+  command          always judge
   path             path of the log
-  verdict          pass, fail or cannot-judge
-  official         ruleset and verdict of MLCommons' checker
+  verdict          pass, fail or cannot-judge; a log that the text calls
+                   NO RESULT has fail
+  official         ruleset, and verdict of MLCommons' checker: pass, fail or
+                   error, if it crashes or couldn't be run
   benchmark        bert; null if the log names none
   division         closed or open, or null
   time_to_train_s  seconds from run_start to run_stop, or null
   best_accuracy    highest accuracy, 0 to 1, or null
-  findings         list of breaches: rule, line, found, expected, remedy
+  findings         list of breaches: rule, line, found, expected, document,
+                   section, rounds, remedy
   questions        list of what a reviewer might ask: question, line,
                    figure, usual
   not_applied      list of rules that weren't applied: rule, reason,
-                   missing_evidence
+                   missing_evidence (if true, --strict fails the log)
   hint             the ruleset that fits better, or null
 
-A package has path, ruleset, verdict, findings, questions, not_applied and
-results; each result has the objects of its logs."""
+A package has command, path, ruleset, verdict, findings, questions,
+not_applied and results. A package that can't be judged has only command,
+path, ruleset and verdict.
+
+Each result has system, benchmark, division, time_to_train_s, energy_j (in
+joules, or null), convergence (the official verdict on the samples to
+converge, or null), failed_run (the only run that failed, or null),
+findings, not_applied and logs, which has an object for each log."""
 _EXIT_CODES: dict[Overall, int] = {"pass": 0, "fail": 1, "cannot-judge": 2}
 _LOGS_A_PROCESS = 50
 """With fewer logs, another process takes more time than it saves."""
