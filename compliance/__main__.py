@@ -13,39 +13,61 @@ from itertools import groupby
 from pathlib import Path
 from typing import NoReturn
 
-from compliance import text
-from compliance.ask import TOPICS
-from compliance.judge import Judgement, Overall, judge_log, runs_compared
-from compliance.official import DEFAULT_RULESET
-from compliance.official.ruleset import accepted_rulesets, refused_ruleset
-from compliance.read.find import find_logs, is_package
-from compliance.read.record import answer_json, error_json, printable
-from compliance.read.source import STDIN, CannotJudge
-from compliance.rules import RULES
-from compliance.rules.fixed_values import FIXED
-from compliance.rules.rule import Unchecked
-from compliance.streams import guarded, open_standard_streams
+
+def _name_missing_package(problem: ModuleNotFoundError) -> int:
+    """Say how to install a package that the judge needs; return the exit code."""
+    print(f"python -m compliance: {problem.name} is missing; run pip install ./compliance", file=sys.stderr)
+    return 2
+
+
+try:
+    from compliance import text
+    from compliance.ask import TOPICS
+    from compliance.judge import Judgement, Overall, judge_log, runs_compared
+    from compliance.official import DEFAULT_RULESET
+    from compliance.official.ruleset import accepted_rulesets, refused_ruleset
+    from compliance.read.find import LOG_PATTERN, find_logs, is_package, other_logs
+    from compliance.read.record import answer_json, error_json, printable
+    from compliance.read.source import STDIN, CannotJudge
+    from compliance.rules import RULES
+    from compliance.rules.fixed_values import FIXED
+    from compliance.rules.rule import Unchecked
+    from compliance.streams import guarded, open_standard_streams
+except ModuleNotFoundError as problem:
+    if __name__ != "__main__":
+        raise
+    sys.exit(_name_missing_package(problem))
 
 _COMMAND = "judge"
 """Name of this program in --json output, under whichever name it was started."""
 _FIELDS = """\
 fields of --json, for each log:
+  command          always judge
   path             path of the log
-  verdict          pass, fail or cannot-judge
-  official         ruleset and verdict of MLCommons' checker
+  verdict          pass, fail or cannot-judge; a log that the text calls
+                   NO RESULT has fail
+  official         ruleset, and verdict of MLCommons' checker: pass, fail or
+                   error, if it crashes or couldn't be run
   benchmark        bert; null if the log names none
   division         closed or open, or null
   time_to_train_s  seconds from run_start to run_stop, or null
   best_accuracy    highest accuracy, 0 to 1, or null
-  findings         list of breaches: rule, line, found, expected, remedy
+  findings         list of breaches: rule, line, found, expected, document,
+                   section, rounds, remedy
   questions        list of what a reviewer might ask: question, line,
                    figure, usual
   not_applied      list of rules that weren't applied: rule, reason,
-                   missing_evidence
+                   missing_evidence (if true, --strict fails the log)
   hint             the ruleset that fits better, or null
 
-A package has path, ruleset, verdict, findings, questions, not_applied and
-results; each result has the objects of its logs."""
+A package has command, path, ruleset, verdict, findings, questions,
+not_applied and results. A package that can't be judged has only command,
+path, ruleset and verdict.
+
+Each result has system, benchmark, division, time_to_train_s, energy_j (in
+joules, or null), convergence (the official verdict on the samples to
+converge, or null), failed_run (the only run that failed, or null),
+findings, not_applied and logs, which has an object for each log."""
 _EXIT_CODES: dict[Overall, int] = {"pass": 0, "fail": 1, "cannot-judge": 2}
 _LOGS_A_PROCESS = 50
 """With fewer logs, another process takes more time than it saves."""
@@ -86,6 +108,7 @@ def main(arguments: list[str] | None = None, program: str = "python -m complianc
         if not options.json:
             options.paths = [path for path in paths if path not in missing]
     code = _logs(options)
+    _name_other_logs(options.paths)
     return 2 if missing else code
 
 
@@ -109,9 +132,10 @@ def _logs(options: argparse.Namespace) -> int:
         for judgement in of_folder:
             worst = max(worst, _EXIT_CODES[judgement.verdict])
             if not options.json:
-                print(text.printed(text.of_log(judgement, said_of_all)))
+                print(text.printed(text.of_log(judgement, options.strict, said_of_all)))
         if said_of_all and not options.json:
-            print(text.printed(text.not_applied(said_of_all)))
+            logs_judged = len(_with_facts(of_folder))
+            print(text.printed(text.of_all_logs(said_of_all, options.strict, logs_judged, len(of_folder))))
     if options.json:
         print(answer_json(_COMMAND, [judgement.as_json() for judgement in judgements]))
     elif (last := text.summary_line(judgements)) is not None:
@@ -119,10 +143,26 @@ def _logs(options: argparse.Namespace) -> int:
     return worst
 
 
+def _name_other_logs(paths: Sequence[Path]) -> None:
+    """Name the logs in folders that weren't judged because of their names."""
+    others = [str(log) for path in paths for log in other_logs(path) if log not in paths]
+    if others:
+        line = f"not judged: {text.shortened(others)} (in a folder, only {LOG_PATTERN} are)"
+        print(printable(line), file=sys.stderr)
+
+
 def _said_of_all(judgements: Sequence[Judgement]) -> list[Unchecked]:
-    """Return what couldn't be checked in any of a folder's logs: it is printed once, after all logs."""
-    common = set.intersection(*(set(judgement.not_applied) for judgement in judgements))
-    return [unchecked for unchecked in judgements[0].not_applied if unchecked in common]
+    """Return what couldn't be checked in any of several logs: it is printed once, after all logs of the folder."""
+    judged = _with_facts(judgements)
+    if len(judged) < 2:
+        return []
+    common = set.intersection(*(set(judgement.not_applied) for judgement in judged))
+    return [unchecked for unchecked in judged[0].not_applied if unchecked in common]
+
+
+def _with_facts(judgements: Sequence[Judgement]) -> list[Judgement]:
+    """Return the judgements of files that are logs."""
+    return [judgement for judgement in judgements if judgement.facts is not None]
 
 
 def _package(root: Path, options: argparse.Namespace) -> int:
@@ -266,6 +306,13 @@ def _job(job: tuple[Path, argparse.Namespace]) -> Judgement:
     return judge_log(path, options.ruleset, options.division, options.strict).kept()
 
 
+def _main() -> int:
+    try:
+        return main()
+    except ModuleNotFoundError as problem:  # mlperf-logging is looked for only when it is used
+        return _name_missing_package(problem)
+
+
 if __name__ == "__main__":
     open_standard_streams()
-    sys.exit(guarded("compliance", main))
+    sys.exit(guarded("compliance", _main))

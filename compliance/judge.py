@@ -26,7 +26,7 @@ from compliance.read.run import RunFacts
 from compliance.read.source import STDIN, open_plain
 from compliance.rules import RULES
 from compliance.rules.random_numbers import SEEDS, SEEDS_LOGGED_SINCE, equal_seeds
-from compliance.rules.records import OFFICIAL, READABLE
+from compliance.rules.records import OFFICIAL, OFFICIAL_END, READABLE
 from compliance.rules.rule import OLDEST_TEXT, Breach, Fault, Rule, Unchecked
 
 Overall = Literal["pass", "fail", "cannot-judge"]
@@ -247,5 +247,7 @@ def _official_breaches(verdict: checker.OfficialVerdict, facts: RunFacts, ours: 
         if place:
             expected += f", by {place}"
         text = message.text if count == 1 else f"{message.text}, {count:,} times"
-        breaches.append(OFFICIAL.breach(text, expected, message.line))
+        has_no_end = message.key == "run_stop" and facts.first("run_stop") is None
+        rule = OFFICIAL_END if has_no_end else OFFICIAL
+        breaches.append(rule.breach(text, expected, message.line))
     return breaches

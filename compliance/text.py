@@ -28,15 +28,19 @@ def kind(judgement: Judgement) -> str:
     return judgement.verdict
 
 
-def of_log(judgement: Judgement, said_of_all: Sequence[Unchecked] = ()) -> list[str]:
-    """Return the lines about one log, without the notes that are `said_of_all` logs in its folder."""
+def of_log(judgement: Judgement, strict: bool, said_of_all: Sequence[Unchecked] = ()) -> list[str]:
+    """Return the lines about one log, without the notes that are `said_of_all` logs in its folder.
+
+    With `strict`, missing evidence is shown as what fails the log.
+    """
     facts = judgement.facts
     lines = [f"{kind(judgement).upper():<12} {judgement.path}"]
     if facts is not None:
+        benchmark = facts.benchmark or "no benchmark"
         time = "unknown" if facts.time_to_train_s is None else f"{facts.time_to_train_s:.1f} s"
         best = "none" if facts.best_accuracy is None else f"{facts.best_accuracy:.4f}"
         lines += [
-            f"  {facts.benchmark}, {facts.division} division, ruleset {judgement.official.ruleset}: "
+            f"  {benchmark}, {_division(facts.division)}, ruleset {judgement.official.ruleset}: "
             f"official {judgement.official.verdict}",
             f"  time to train {time}, best accuracy {best}, run {facts.status or 'unfinished'}",
         ]
@@ -44,12 +48,25 @@ def of_log(judgement: Judgement, said_of_all: Sequence[Unchecked] = ()) -> list[
         lines.append(f"  {judgement.hint}")
     lines += _breaches([(str(judgement.path), breach) for breach in judgement.breaches])
     lines += _questions([(str(judgement.path), question) for question in judgement.questions])
-    return lines + not_applied([unchecked for unchecked in judgement.not_applied if unchecked not in said_of_all])
+    own = [unchecked for unchecked in judgement.not_applied if unchecked not in said_of_all]
+    return lines + [f"  {line}" for line in _not_applied(own, strict, "log")]
 
 
-def not_applied(rules: Iterable[Unchecked]) -> list[str]:
+def of_all_logs(said_of_all: Sequence[Unchecked], strict: bool, judged: int, logs: int) -> list[str]:
+    """Return the lines about what couldn't be checked in any of the `judged` logs, out of a folder's `logs`."""
+    return _not_applied(said_of_all, strict, "log", f", in {judged:,} of {logs:,} logs")
+
+
+def _not_applied(rules: Iterable[Unchecked], strict: bool, judged: str, where: str = "") -> list[str]:
     """Return one line for each rule that was not applied, with the reason, and without repetitions."""
-    return list(dict.fromkeys(f"  not applied: {unchecked.rule}: {unchecked.reason}" for unchecked in rules))
+    lines = []
+    for unchecked in rules:
+        if strict and unchecked.asked:
+            reason = f"{unchecked.reason} (--strict fails a {judged} without it)"
+            lines.append(f"missing evidence{where}: {unchecked.rule}: {reason}")
+        else:
+            lines.append(f"not applied{where}: {unchecked.rule}: {unchecked.reason}")
+    return list(dict.fromkeys(lines))
 
 
 def _breaches(breaches: Sequence[tuple[str, Breach]]) -> list[str]:
@@ -101,13 +118,14 @@ def summary_line(judgements: Sequence[Judgement]) -> str | None:
         if paths and name == "pass":
             parts.append(f"{len(paths)} pass")
         elif paths:
-            parts.append(f"{len(paths)} {name} ({_shortened(paths)})")
+            parts.append(f"{len(paths)} {name} ({shortened(paths)})")
     if questions:
         parts.append("1 question" if questions == 1 else f"{questions} questions")
     return ", ".join(parts)
 
 
-def _shortened(paths: Sequence[str]) -> str:
+def shortened(paths: Sequence[str]) -> str:
+    """Return the first paths, and the number of further ones."""
     names = ", ".join(paths[:_MOST_LOGS_NAMED])
     more = len(paths) - _MOST_LOGS_NAMED
     return f"{names}, and {more:,} more" if more > 0 else names
@@ -127,7 +145,12 @@ def of_package(judgement: "PackageJudgement") -> str:
             shown = [line.replace(": error ", ": tolerated ", 1) for line in shown]
         lines += shown
     lines += _questions(questions)
-    return printed(lines + not_applied(judgement.all_not_applied()))
+    lines += [f"  {line}" for line in _not_applied(judgement.all_not_applied(), judgement.strict, "package")]
+    return printed(lines)
+
+
+def _division(division: str | None) -> str:
+    return f"{division} division" if division else "no division"
 
 
 def _place(result: "Result", log: Judgement) -> str:
@@ -140,7 +163,7 @@ def _of_result(result: "Result") -> list[str]:
     energy = "" if result.energy_j is None else f", energy {result.energy_j:,.0f} J"
     scaled = f", scaled by {result.convergence.scaling:.4f}" if result.convergence else ""
     lines = [
-        f"  {result.system}, {result.benchmark}, {result.division} division, ruleset {result.ruleset}: "
+        f"  {result.system}, {result.benchmark}, {_division(result.division)}, ruleset {result.ruleset}: "
         f"{passed} of {len(result.logs)} logs pass, time to train {time}{energy}{scaled}"
     ]
     convergence = result.convergence

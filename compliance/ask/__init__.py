@@ -1,13 +1,14 @@
-"""Six questions that a reviewer may put to a submitter. None of them can change a verdict."""
+"""Seven questions that a reviewer may put to a submitter. None of them can change a verdict."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from compliance.ask import copies, description, pace, samples, settings, speed
+from compliance.ask import accuracies, copies, description, pace, samples, settings, speed
 from compliance.ask.question import NamedRun, Question, Topic
 from compliance.read.case import Case
 
 TOPICS: tuple[Topic, ...] = (
     samples.SAMPLES,
+    accuracies.ACCURACIES,
     pace.PACE,
     description.DESCRIPTION,
     copies.COPIED_RUN,
@@ -19,6 +20,7 @@ TOPICS: tuple[Topic, ...] = (
 def about_log(case: Case) -> Iterator[Question]:
     """Ask about one log."""
     yield from samples.ask(case)
+    yield from accuracies.ask(case)
     yield from pace.ask(case)
     yield from description.ask(case)
 

@@ -51,7 +51,7 @@ class Message(NamedTuple):
     text: str
     line: int | None = None
     key: str | None = None
-    test: str | None = None  # what must be true: an expression, or a number of records
+    test: str | None = None  # what must be true: a condition of the checker, or a number of records
 
 
 class OfficialVerdict(NamedTuple):
@@ -198,7 +198,7 @@ def _message(text: str, key: str | None) -> Message:
     checks = _CHECKS.fullmatch(text)
     if checks:
         name, tests = checks.groups()
-        return Message(f"no {name} that the official checker accepts", None, name, _short(tests))
+        return Message(f"no {name} that the official checker accepts", None, name, _condition(tests))
     key_in_text = _KEY.search(text)
     if key is None and key_in_text:
         key = key_in_text[1]
@@ -208,7 +208,12 @@ def _message(text: str, key: str | None) -> Message:
     if test is None:
         return Message(_short(text), line, key, None)
     what = "a log" if key is None else f"a value of {key}"
-    return Message(f"{what} that the official checker rejects", line, key, _short(test[1]))
+    return Message(f"{what} that the official checker rejects", line, key, _condition(test[1]))
+
+
+def _condition(test: str) -> str:
+    """Return an expression of the checker's Python code, named as such."""
+    return f"the checker's condition {_short(test)}"
 
 
 def _short(text: str) -> str:

@@ -69,9 +69,13 @@ class PackageJudgement:
 def judge_package(root: Path, ruleset: str | None = None, strict: bool = False) -> PackageJudgement:
     """Return the verdict on the package in a folder, under the given ruleset or else the one that its results indicate.
 
-    With `strict`, missing evidence fails it. Raises CannotJudge for a package without results of BERT, which breaks no
-    rule.
+    With `strict`, missing evidence fails it. Raises CannotJudge if there is no such folder, and for a package without
+    results of BERT, which breaks no rule.
     """
+    if not root.is_dir():
+        raise CannotJudge(
+            f"{root}: no such folder; give the folder of a package, with systems/, benchmarks/ and results/"
+        )
     if not (root / "results").is_dir():
         raise CannotJudge(
             f"{root}: found no results/; give the folder of a package, with systems/, benchmarks/ and results/"

@@ -3,11 +3,16 @@
 import os
 from collections.abc import Callable
 from fnmatch import fnmatch
+from itertools import islice
 from pathlib import Path
 
-from compliance.read.source import STDIN, CannotJudge
+from compliance.read.record import TOKEN
+from compliance.read.source import STDIN, CannotJudge, open_plain
 
 LOG_PATTERN = "result_*.txt"
+_OTHER_ENDINGS = (".txt", ".log")
+_BEGINNING = 1 << 20  # bytes; a job's output has other lines before the log's
+_MOST_OTHERS_READ = 1_000
 
 
 def find_logs(path: Path) -> list[Path]:
@@ -29,6 +34,31 @@ def find_logs(path: Path) -> list[Path]:
     if not logs:
         raise CannotJudge(f"{path}: found no {LOG_PATTERN} in this folder; give a folder of logs")
     return logs
+
+
+def other_logs(path: Path) -> list[Path]:
+    """Return the files of a folder, at any level, that look like logs but aren't named result_*.txt.
+
+    They end in .txt or .log, and have an MLPerf line at their beginning.
+    """
+
+    def is_named_like_another_log(name: str) -> bool:
+        return name.endswith(_OTHER_ENDINGS) and not fnmatch(name, LOG_PATTERN)
+
+    if not os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises if permission is missing
+        return []
+    files = (
+        Path(folder, name) for folder, _, names in os.walk(path) for name in names if is_named_like_another_log(name)
+    )
+    return sorted(file for file in islice(files, _MOST_OTHERS_READ) if _begins_as_log(file))
+
+
+def _begins_as_log(file: Path) -> bool:
+    try:
+        with open_plain(file) as stream:
+            return TOKEN.encode() in stream.read(_BEGINNING)
+    except CannotJudge:
+        return False
 
 
 def logs_below(path: Path, is_log: Callable[[str], bool]) -> list[Path]:

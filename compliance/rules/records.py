@@ -1,6 +1,7 @@
 """MLCommons' log parser and log checker: every line is a record, and has only one meaning."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from compliance.read.case import Case
 from compliance.read.log import MOST_OF_A_KEY
@@ -33,6 +34,10 @@ OFFICIAL = Rule(
     "official", _CHECKS, "The log passes the official log checker",
     "log the key as the ruleset's files in mlperf-logging require", since=OLDEST,
 )  # fmt: skip
+OFFICIAL_END = replace(
+    OFFICIAL, remedy="take the complete log; this one is cut off, or its run was killed or is still going"
+)
+"""The same rule, for a log without run_stop."""
 
 
 def _noted(case: Case, name: str) -> Iterator[Fault]:

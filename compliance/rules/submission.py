@@ -33,7 +33,7 @@ BROKEN_LINK = Rule(
 )  # fmt: skip
 SYSTEM_DESCRIPTION = Rule(
     "system-description", _DESCRIPTION, "A system description is a JSON object that the official checker accepts",
-    "rewrite the system description with the fields that the submission rules list",
+    "write the system description with the fields that the submission rules list",
 )  # fmt: skip
 SYSTEM_FIELDS = Rule(
     "system-fields", Source(JSON_STANDARD, "4. Objects"), "No system description repeats a field",

@@ -1,6 +1,8 @@
 """What a reviewer reads: counts, breaches by line, separate questions, and JSON that strict parsers accept."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,9 @@ from compliance.ask import TOPICS
 from compliance.rules import RULES
 from compliance.rules.fixed_values import FIXED
 from tests.compliance.edits import CLOSED
-from tests.compliance.logs import closed, write
+from tests.compliance.logs import REPOSITORY, closed, write
 from tests.compliance.mutations import change_file, in_turn, metadata_of, setting, timed, without
-from tests.compliance.packages import run_log, write_package
+from tests.compliance.packages import SOURCES, run_log, write_package
 from tests.compliance.published import logs
 from tests.conftest import Captured
 
@@ -130,3 +132,85 @@ def test_a_shared_seed_is_noted_in_a_folder_and_decides_in_a_package(tmp_path: P
         write(tmp_path / f"result_{number}.txt", run_log(seconds=90 + number, seed=number % 2))
     assert (main([str(tmp_path)]), main(["--strict", str(tmp_path)])) == (0, 1)
     assert "result_2.txt logs seed 0" in capsys.readouterr().out
+
+
+def test_with_strict_the_missing_evidence_is_shown_as_the_reason(tmp_path: Path, capsys: Captured) -> None:
+    log = str(write(tmp_path / "log.txt", without("seed")(closed())))
+    assert main(["--strict", log]) == 1
+    (reason,) = (line for line in capsys.readouterr().out.splitlines() if "seed-value" in line)
+    assert reason.startswith("  missing evidence: seed-value: ")
+    assert reason.endswith(" (--strict fails a log without it)")
+    main([log])
+    assert "  not applied: seed-value: " in capsys.readouterr().out
+
+
+def test_a_package_that_strict_fails_shows_the_missing_evidence(tmp_path: Path, capsys: Captured) -> None:
+    write_package(tmp_path)
+    (tmp_path / SOURCES / "setup.sh").unlink()
+    assert main(["package", "--strict", str(tmp_path)]) == 1
+    shown = capsys.readouterr().out
+    assert "  missing evidence: implementation: " in shown
+    assert " (--strict fails a package without it)" in shown
+
+
+def test_a_note_on_all_logs_is_printed_once_and_says_how_many(tmp_path: Path, capsys: Captured) -> None:
+    for number in range(2):
+        write(tmp_path / f"result_{number}.txt", without("seed")(closed()))
+    (tmp_path / "result_2.txt").write_text("no log\n")
+    main([str(tmp_path)])
+    notes = [line for line in capsys.readouterr().out.splitlines() if "seed-value" in line]
+    (note,) = notes
+    assert note.startswith("not applied, in 2 of 3 logs: seed-value: ")
+
+
+def test_percentages_raise_one_question_that_counts_them(tmp_path: Path, capsys: Captured) -> None:
+    log = write(
+        tmp_path / "log.txt", in_turn(setting("eval_accuracy", 31.5, 1), setting("eval_accuracy", 45.0, 2))(closed())
+    )
+    assert main(["--json", str(log)]) == 0
+    (judged,) = strictly(capsys.readouterr().out)
+    (question,) = judged["questions"]
+    assert question["figure"] == f"2 accuracies above 1, first 31.5 on line {question['line']}"
+
+
+def test_a_log_that_is_cut_off_gets_another_remedy_than_a_missing_key(tmp_path: Path, capsys: Captured) -> None:
+    main([str(write(tmp_path / "log.txt", without("run_stop")(closed())))])
+    assert "remedy: take the complete log; " in capsys.readouterr().out
+    main([str(write(tmp_path / "log.txt", without("opt_lamb_epsilon")(closed())))])
+    assert "remedy: log the key as the ruleset's files " in capsys.readouterr().out
+
+
+def test_a_python_expression_of_the_checker_is_called_its_condition(tmp_path: Path, capsys: Captured) -> None:
+    main([str(write(tmp_path / "log.txt", setting("gradient_accumulation_steps", 0)(closed())))])
+    assert "expected: the checker's condition v['value'] > 0, by " in capsys.readouterr().out
+
+
+def test_a_log_without_a_division_is_said_to_have_none(tmp_path: Path, capsys: Captured) -> None:
+    main([str(write(tmp_path / "log.txt", without("submission_division")(closed())))])
+    assert "  bert, no division, ruleset " in capsys.readouterr().out
+
+
+def test_a_package_that_does_not_exist_is_named_as_such(tmp_path: Path, capsys: Captured) -> None:
+    missing = tmp_path / "nosuch"
+    assert main(["package", str(missing)]) == 2
+    assert capsys.readouterr().err.startswith(f"cannot judge: {missing}: no such folder; ")
+
+
+def test_logs_of_a_folder_with_other_names_are_named_as_not_judged(tmp_path: Path, capsys: Captured) -> None:
+    write(tmp_path / "result_0.txt", closed())
+    other_logs = [write(tmp_path / name, closed()) for name in ("result_2.log", "run0.txt")]
+    (tmp_path / "notes.txt").write_text("no log\n")
+    assert main([str(tmp_path)]) == 0
+    names = ", ".join(map(str, other_logs))
+    assert capsys.readouterr().err == f"not judged: {names} (in a folder, only result_*.txt are)\n"
+    main([str(other_logs[0])])  # a log that is given by its name is judged
+    assert capsys.readouterr().err == ""
+
+
+def test_a_missing_package_is_named_with_the_way_to_install_it() -> None:
+    without_site_packages = [sys.executable, "-S", "-m", "compliance", "docs/examples/review"]
+    run = subprocess.run(
+        without_site_packages, cwd=REPOSITORY, env={}, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (run.returncode, run.stdout) == (2, "")
+    assert run.stderr == "python -m compliance: yaml is missing; run pip install ./compliance\n"

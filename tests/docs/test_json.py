@@ -16,8 +16,10 @@ from bertbench.cli.main import main
 from bertbench.runs.files import ResultFiles
 from bertbench.training.rank_run import outcome
 from compliance.__main__ import argument_parser
+from compliance.__main__ import main as judge
 from tests.checkpoint.bundles import tensorflow_1, write_bundle
 from tests.checkpoint.tiny_weights import CONFIG, write_tiny
+from tests.compliance.packages import write_package
 from tests.conftest import Captured, write_json
 from tests.data import published
 from tests.docs.listing import REPOSITORY
@@ -117,7 +119,18 @@ def test_a_run_s_answer_has_the_fields_of_the_help() -> None:
 
 def test_the_judge_s_answer_has_the_fields_of_its_help(folder: Path) -> None:
     documented = re.findall(r"^  (\w+) ", argument_parser("judge").epilog or "", re.MULTILINE)
-    assert fields_of(answered(f"judge {RESULT}", folder)) == set(documented)
+    assert {"command", *fields_of(answered(f"judge {RESULT}", folder))} == set(documented)
+
+
+def test_the_judge_s_help_names_the_fields_of_findings_and_of_a_package(tmp_path: Path, capsys: Captured) -> None:
+    write_package(tmp_path)
+    assert judge(["--json", str(tmp_path)]) == 0
+    package = json.loads(capsys.readouterr().out)
+    (result,) = package["results"]
+    judge(["--json", "docs/examples/review/result_1.txt"])
+    (log,) = json.loads(capsys.readouterr().out)
+    documented = set(re.findall(r"\w+", argument_parser("judge").epilog or ""))
+    assert documented >= {*package, *result, *log["findings"][0], *log["not_applied"][0], *log["official"]}
 
 
 def test_every_command_but_the_judge_says_what_its_json_is() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import warnings
 from pathlib import Path
 
 import pytest
@@ -94,3 +95,21 @@ def test_a_side_that_reached_no_target_has_no_time_and_one_without_runs_is_one_c
     for other in ("missing", "empty"):
         (complaint,) = printed("compare", sides[0], tmp_path / other, code=2).splitlines()
         assert str(tmp_path / other) in complaint
+
+
+def test_equal_values_on_a_side_cause_no_warning() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = measured("samples", [1000.0, 1000.0], [1200.0, 1201.0])
+    assert found.ratio is not None
+    assert found.ratio.ratio == pytest.approx(1.2005, rel=1e-4)
+
+
+def test_a_field_that_is_empty_on_one_side_and_absent_on_the_other_is_no_difference(
+    tmp_path: Path, answer: Answer
+) -> None:
+    sides = [tmp_path / letter / "results" / "toy" / "bert" / "result_0.txt" for letter in "ab"]
+    for path, fields in zip(sides, ({"framework": "PyTorch", "cooling": ""}, {"framework": "PyTorch"}), strict=True):
+        write(path, closed())
+        write(path.parents[3] / "systems" / "toy.json", json.dumps(fields))
+    assert answer("compare", *(path.parent for path in sides))["configuration"] == []

@@ -335,11 +335,11 @@ ANSWERS: dict[str, tuple[Answer, ...]] = {
             {
                 "path": "folder of the package",
                 "ruleset": "rules by which it was judged",
-                "verdict": "pass, fail or cannot-judge",
-                "findings": "list of breaches: rule, line, found, expected, remedy",
+                "verdict": "pass or fail",
+                "findings": "list of breaches, with the fields that `bertbench judge --help` lists",
                 "questions": "list of what a reviewer might ask",
-                "not_applied": "list of rules that couldn't be applied, with the reason",
-                "results": "for each result: its system, time to train, convergence, findings and logs",
+                "not_applied": "list of rules that weren't applied, with the reason",
+                "results": "for each result: its system, time to train, energy, convergence, findings and logs",
             }
         ),
     ),

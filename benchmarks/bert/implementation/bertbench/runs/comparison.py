@@ -6,6 +6,7 @@ out of every measure. Means are over all runs that reached the target, as in `be
 """
 
 import math
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -159,7 +160,10 @@ def _side(path: Path, runs: Sequence[JudgedRun]) -> Side:
 
 def measured(name: str, a: Sequence[float], b: Sequence[float]) -> Measure:
     """Return a measure, given its values on both sides, which must all be positive."""
-    return Measure(name, _estimate(a), _estimate(b), _ratio(a, b))
+    with warnings.catch_warnings():
+        # scipy warns of lost precision if a side's values are nearly equal; their interval is then nearly a point
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return Measure(name, _estimate(a), _estimate(b), _ratio(a, b))
 
 
 def _conclusion(time: Measure) -> str:
@@ -196,7 +200,9 @@ def _differing_settings(a: Sequence[Settings], b: Sequence[Settings]) -> list[Di
 
 
 def _values(runs: Sequence[Settings], source: str, key: str) -> list[str]:
-    return sorted({value_text(key, run[source][key]) for run in runs if key in run.get(source, {})})
+    """Return the values of a setting as text; an empty one says as little as a setting that is absent."""
+    texts = {value_text(key, run[source][key]) for run in runs if key in run.get(source, {})}
+    return sorted(text for text in texts if text.strip())
 
 
 def _estimate(values: Sequence[float]) -> Estimate | None:
