@@ -151,6 +151,13 @@ def test_a_changed_configuration_is_refused_with_the_difference(interrupted: Res
         interrupted.check(tiny(), 6, allow_config_change=True)
 
 
+def test_a_run_that_now_splits_its_model_chooses_its_arithmetic_anew(interrupted: Resumption, tiny: Tiny) -> None:
+    split = tiny("parallel.fully_shard=true")
+    interrupted.check(split, SEED, allow_config_change=False)
+    assert interrupted.keeps_arithmetic(tiny("launch.ranks_per_node=1"))
+    assert not interrupted.keeps_arithmetic(split)  # CUDA graphs, for one, need a whole model
+
+
 def test_ranks_that_would_see_other_samples_are_refused_before_anything_is_written(
     interrupted: Resumption,
     tiny: Tiny,

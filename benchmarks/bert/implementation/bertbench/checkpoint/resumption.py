@@ -13,6 +13,7 @@ from bertbench.common.json_object import differences_by_name, read_object
 from bertbench.common.paths import within_data
 from bertbench.common.system_faults import is_systems, unreadable
 from bertbench.config import System
+from bertbench.config.layout import Parallel
 from bertbench.runs.files import ResultFiles
 from bertbench.runs.mlperf_log import CLOCK_SET, INTERRUPTED, MlperfLog
 
@@ -61,8 +62,18 @@ class Resumption:
         return differences_by_name(_compared(then, batch), _compared(now, system.global_batch_size))
 
     def keeps_arithmetic(self, system: System) -> bool:
-        """Return whether the run continues with the arithmetic that it began with: no setting asks for another."""
+        """Return whether the run continues with the arithmetic that it began with: no setting asks for another.
+
+        A split model can't use all that a whole one can, such as CUDA graphs.
+        """
+        if self._parallel.splits != system.parallel.splits:
+            return False
         return not any(setting in _OF_ARITHMETIC for setting in self._changes_by_setting(system))
+
+    @property
+    def _parallel(self) -> Parallel:
+        """Return how the run split its model before it was interrupted."""
+        return Parallel.model_validate(self.meta.config["parallel"])
 
     def check(self, system: System, seed: int | None, allow_config_change: bool) -> None:
         """Raise ConfigError if seed or configuration changed."""
