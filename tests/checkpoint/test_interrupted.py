@@ -158,6 +158,14 @@ def test_a_run_that_now_splits_its_model_chooses_its_arithmetic_anew(interrupted
     assert not interrupted.keeps_arithmetic(split)  # CUDA graphs, for one, need a whole model
 
 
+@pytest.mark.parametrize("change", ["precision.residual=auto", "clip.mode=before"])
+def test_a_changed_configuration_isn_t_overruled_by_the_arithmetic_that_the_run_began_with(
+    interrupted: Resumption, tiny: Tiny, change: str
+) -> None:
+    assert interrupted.keeps_arithmetic(tiny())
+    assert not interrupted.keeps_arithmetic(tiny(change))
+
+
 def test_ranks_that_would_see_other_samples_are_refused_before_anything_is_written(
     interrupted: Resumption,
     tiny: Tiny,

@@ -33,8 +33,6 @@ _FREE_LAUNCH = (
 # Settings whose effect is stored in a snapshot. After its first step, a run continues with what the snapshot holds, not
 # with what the configuration says.
 _HELD = ("model.checkpoint", "model.initial_weights", "model.initializer_range", "precision.initial_loss_scale")
-# Settings that determine a run's arithmetic (machine/choose_arithmetic.py).
-_OF_ARITHMETIC = ("precision.compute", "compute.compile", "compute.products", "optimizer.impl")
 
 
 @dataclass(frozen=True)
@@ -62,13 +60,12 @@ class Resumption:
         return differences_by_name(_compared(then, batch), _compared(now, system.global_batch_size))
 
     def keeps_arithmetic(self, system: System) -> bool:
-        """Return whether the run continues with the arithmetic that it began with: no setting asks for another.
+        """Return whether the run continues with the arithmetic that it began with.
 
-        A split model can't use all that a whole one can, such as CUDA graphs.
+        A changed configuration may ask for another arithmetic or forbid this one, and a split model can't use all that
+        a whole one can, such as CUDA graphs.
         """
-        if self._parallel.splits != system.parallel.splits:
-            return False
-        return not any(setting in _OF_ARITHMETIC for setting in self._changes_by_setting(system))
+        return self._parallel.splits == system.parallel.splits and not self.changes(system)
 
     @property
     def _parallel(self) -> Parallel:
