@@ -151,6 +151,18 @@ def test_a_changed_configuration_is_refused_with_the_difference(interrupted: Res
         interrupted.check(tiny(), 6, allow_config_change=True)
 
 
+def test_an_unchanged_run_with_a_batch_per_rank_of_a_split_model_can_be_resumed(
+    interrupted: Resumption, tiny: Tiny
+) -> None:
+    batch_of_a_rank = ("data.global_batch_size=null", "data.local_batch=6")
+    system = tiny(*batch_of_a_rank, "parallel.pipeline=2", "parallel.microbatches=2")  # on 2 ranks: 1 data-parallel
+    meta = interrupted.meta.model_copy(update={"config": system.model_dump(mode="json", by_alias=True)})
+    resumption = Resumption(interrupted.log, interrupted.path, meta)
+    resumption.check(system, SEED, allow_config_change=False)
+    with pytest.raises(ConfigError, match="global batch size: was 6, is 12"):
+        resumption.check(tiny(*batch_of_a_rank), SEED, allow_config_change=False)
+
+
 def test_a_run_that_now_splits_its_model_chooses_its_arithmetic_anew(interrupted: Resumption, tiny: Tiny) -> None:
     split = tiny("parallel.fully_shard=true")
     interrupted.check(split, SEED, allow_config_change=False)

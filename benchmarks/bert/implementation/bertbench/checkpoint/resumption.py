@@ -56,7 +56,8 @@ class Resumption:
         then = self.meta.config
         now = system.model_dump(mode="json", by_alias=True)
         data = then["data"]
-        batch = data["global_batch_size"] or data["local_batch"] * self.meta.ranks
+        data_parallel_ranks = self.meta.ranks // (self._parallel.tensor * self._parallel.pipeline)
+        batch = data["global_batch_size"] or data["local_batch"] * data_parallel_ranks
         return differences_by_name(_compared(then, batch), _compared(now, system.global_batch_size))
 
     def keeps_arithmetic(self, system: System) -> bool:
