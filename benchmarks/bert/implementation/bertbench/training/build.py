@@ -19,7 +19,7 @@ from bertbench.loading.inputs import open_data
 from bertbench.loading.loader import Loader, make_exchange
 from bertbench.loading.sampler import Sampler, make_planner
 from bertbench.machine.caches import clear_caches
-from bertbench.machine.choose_arithmetic import Arithmetic, choose_arithmetic
+from bertbench.machine.choose_arithmetic import RESUMED, Arithmetic, choose_arithmetic
 from bertbench.machine.peak_rate import PeakRate, peak_rate
 from bertbench.runs.files import ResultFiles
 from bertbench.runs.mlperf_log import MlperfLog
@@ -139,9 +139,10 @@ def _choose_arithmetic(
     system: System, world: World, files: ResultFiles | None, resumption: "Resumption | None"
 ) -> Arithmetic:
     """Return the arithmetic of a resumed run, which continues bit for bit, or choose one and check its fast paths."""
-    if resumption is not None and resumption.keeps_arithmetic(system):
-        return choose_arithmetic(system, world, files.arithmetic if files else None)
-    fastest = choose_arithmetic(system, world, None)
+    keeps = resumption is not None and resumption.keeps_arithmetic(system)
+    fastest = choose_arithmetic(system, world, files.arithmetic if files and keeps else None)
+    if fastest.source == RESUMED:
+        return fastest
     if world.device.type == "cpu":  # a check takes a second or two
         return check_fast_paths(system, world, fastest)
     return check_unless_known(system, world, fastest)
