@@ -99,6 +99,17 @@ def test_auto_resumes_only_a_run_that_was_interrupted(interrupted: Resumption) -
         find_resumption(str(folder / "result_7.txt"), None, folder)
 
 
+def test_auto_takes_the_run_with_the_highest_number_and_no_copy_of_a_log(interrupted: Resumption) -> None:
+    log = interrupted.log
+    ended = mlperf_line("run_start") + mlperf_line("run_stop", status="success")
+    (log.parent / "result_0_old.txt").write_text(ended)
+    assert found_by("auto", log.parent).log == log
+    for number in (2, 10):
+        (log.parent / f"result_{number}.txt").write_text(ended)
+    log.rename(log.with_name("result_9.txt"))
+    assert find_resumption("auto", None, log.parent) is None
+
+
 def test_a_run_without_a_complete_snapshot_resumes_from_its_run_start(interrupted: Resumption, tiny: Tiny) -> None:
     files = interrupted.files
     begun = mlperf_line("seed") + mlperf_line("run_start")

@@ -111,8 +111,13 @@ def find_resumption(resume: str, result: Path | None, folder: Path) -> Resumptio
 
 
 def _last_log(folder: Path) -> Path | None:
-    """Return the log with the highest number in a folder; None if it has no logs."""
-    return max(folder.glob("result_*.txt"), key=lambda log: (len(log.name), log.name), default=None)
+    """Return the log with the highest number in a folder, result_<n>.txt; None if it has no logs."""
+    logs = {}
+    for log in folder.glob("result_*.txt"):
+        number = log.stem.removeprefix("result_")
+        if number.isdecimal():  # not a copy, such as result_3_old.txt
+            logs[int(number)] = log
+    return logs[max(logs)] if logs else None
 
 
 def _named(path: Path) -> Resumption:
