@@ -13,7 +13,7 @@ from bertbench.distributed.world import World
 from bertbench.loading.loader import Loader, make_exchange
 from bertbench.runs.files import ResultFiles
 from bertbench.runs.metrics import Metrics
-from bertbench.training.build import make_trainer
+from bertbench.training.build import TrainerOptions, make_trainer
 from bertbench.training.technique import EVERY_STEP, Technique
 from bertbench.training.trainer import Trainer
 from tests.training.steps import SEED, sampler_of
@@ -47,7 +47,7 @@ def take_steps(
         files.folder.mkdir(parents=True, exist_ok=True)
         files.log.touch()
     sampler = sampler_of(system)
-    trainer = make_trainer(system, world, SEED, sampler, technique=technique)
+    trainer = make_trainer(system, world, SEED, sampler, TrainerOptions(technique=technique))
     configuration = system.model_dump(mode="json", by_alias=True)
     snapshots = Snapshots(system, configuration, world, SEED, files if world.leads else None)
     if before:

@@ -103,6 +103,17 @@ def test_only_a_run_that_was_interrupted_resumes(interrupted: Resumption) -> Non
         find_resumption(str(folder / "result_7.txt"), None, folder)
 
 
+def test_auto_takes_the_run_with_the_highest_number_and_no_copy_of_a_log(interrupted: Resumption) -> None:
+    log = interrupted.log
+    ended = mlperf_line("run_start") + mlperf_line("run_stop", status="success")
+    (log.parent / "result_0_old.txt").write_text(ended)
+    assert found_by("auto", log.parent).log == log
+    for number in (2, 10):
+        (log.parent / f"result_{number}.txt").write_text(ended)
+    log.rename(log.with_name("result_9.txt"))
+    assert find_resumption("auto", None, log.parent) is None
+
+
 def test_a_run_without_a_complete_snapshot_resumes_from_its_run_start(interrupted: Resumption, tiny: Tiny) -> None:
     files = interrupted.files
     begun = mlperf_line("seed") + mlperf_line("run_start")
@@ -153,6 +164,33 @@ def test_a_changed_configuration_is_refused_with_the_difference(interrupted: Res
     assert interrupted.changes(changed) == ["optimizer.learning_rate: was 0.01, is 0.02"]
     with pytest.raises(ConfigError, match="seed 5"):
         interrupted.check(tiny(), 6, allow_config_change=True)
+
+
+def test_an_unchanged_run_with_a_batch_per_rank_of_a_split_model_can_be_resumed(
+    interrupted: Resumption, tiny: Tiny
+) -> None:
+    batch_of_a_rank = ("data.global_batch_size=null", "data.local_batch=6")
+    system = tiny(*batch_of_a_rank, "parallel.pipeline=2", "parallel.microbatches=2")  # on 2 ranks: 1 data-parallel
+    meta = interrupted.meta.model_copy(update={"config": system.model_dump(mode="json", by_alias=True)})
+    resumption = Resumption(interrupted.log, interrupted.path, meta)
+    resumption.check(system, SEED, allow_config_change=False)
+    with pytest.raises(ConfigError, match="global batch size: was 6, is 12"):
+        resumption.check(tiny(*batch_of_a_rank), SEED, allow_config_change=False)
+
+
+def test_a_run_that_now_splits_its_model_chooses_its_arithmetic_anew(interrupted: Resumption, tiny: Tiny) -> None:
+    split = tiny("parallel.fully_shard=true")
+    interrupted.check(split, SEED, allow_config_change=False)
+    assert interrupted.keeps_arithmetic(tiny("launch.ranks_per_node=1"))
+    assert not interrupted.keeps_arithmetic(split)  # CUDA graphs, for one, need a whole model
+
+
+@pytest.mark.parametrize("change", ["precision.residual=auto", "clip.mode=before"])
+def test_a_changed_configuration_isn_t_overruled_by_the_arithmetic_that_the_run_began_with(
+    interrupted: Resumption, tiny: Tiny, change: str
+) -> None:
+    assert interrupted.keeps_arithmetic(tiny())
+    assert not interrupted.keeps_arithmetic(tiny(change))
 
 
 def test_ranks_that_would_see_other_samples_are_refused_before_anything_is_written(

@@ -27,7 +27,7 @@ from bertbench.loading.loader import LoadedStep, Loader
 from bertbench.machine.choose_arithmetic import choose_arithmetic
 from bertbench.machine.gpu_support import check_gpus
 from bertbench.model.shape import SHAPES, BertShape
-from bertbench.training.build import make_sampler, make_trainer
+from bertbench.training.build import TrainerOptions, make_sampler, make_trainer
 from bertbench.training.self_check import check_fast_paths
 from bertbench.training.trainer import Trainer
 from lab.bench.gpu.kernel_sums import kernel_sums
@@ -152,7 +152,7 @@ def steps_on_rank(world: World, path: Path, variant: Variant, sizes: StepSizes, 
         arithmetic = check_fast_paths(asked, world, arithmetic)
     system = arithmetic.applied(asked)
     sampler = make_sampler(system, open_data(system)[0], _SEED)
-    trainer = make_trainer(system, world, _SEED, sampler, arithmetic=arithmetic)
+    trainer = make_trainer(system, world, _SEED, sampler, TrainerOptions(products=dict(arithmetic.products)))
     loader = Loader(sampler, world.rank, world.device, fill=fill_of(system))
     built_s = time.monotonic() - began
     taken = take_steps(world, trainer, loader.steps(range(sizes.timed)))

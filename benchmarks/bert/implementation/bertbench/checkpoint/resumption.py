@@ -13,6 +13,7 @@ from bertbench.common.json_object import differences_by_name, read_object
 from bertbench.common.paths import within_data
 from bertbench.common.system_faults import is_systems, unreadable
 from bertbench.config import System
+from bertbench.config.layout import Parallel
 from bertbench.runs.files import ResultFiles
 from bertbench.runs.mlperf_log import CLOCK_SET, INTERRUPTED, MlperfLog
 
@@ -32,8 +33,6 @@ _FREE_LAUNCH = (
 # Settings whose effect is stored in a snapshot. After its first step, a run continues with what the snapshot holds, not
 # with what the configuration says.
 _HELD = ("model.checkpoint", "model.initial_weights", "model.initializer_range", "precision.initial_loss_scale")
-# Settings that determine a run's arithmetic (machine/choose_arithmetic.py).
-_OF_ARITHMETIC = ("precision.compute", "compute.compile", "compute.products", "optimizer.impl")
 
 
 @dataclass(frozen=True)
@@ -57,12 +56,22 @@ class Resumption:
         then = self.meta.config
         now = system.model_dump(mode="json", by_alias=True)
         data = then["data"]
-        batch = data["global_batch_size"] or data["local_batch"] * self.meta.ranks
+        data_parallel_ranks = self.meta.ranks // (self._parallel.tensor * self._parallel.pipeline)
+        batch = data["global_batch_size"] or data["local_batch"] * data_parallel_ranks
         return differences_by_name(_compared(then, batch), _compared(now, system.global_batch_size))
 
     def keeps_arithmetic(self, system: System) -> bool:
-        """Return whether the run continues with the arithmetic that it began with: no setting asks for another."""
-        return not any(setting in _OF_ARITHMETIC for setting in self._changes_by_setting(system))
+        """Return whether the run continues with the arithmetic that it began with.
+
+        A changed configuration may ask for another arithmetic or forbid this one, and a split model can't use all that
+        a whole one can, such as CUDA graphs.
+        """
+        return self._parallel.splits == system.parallel.splits and not self.changes(system)
+
+    @property
+    def _parallel(self) -> Parallel:
+        """Return how the run split its model before it was interrupted."""
+        return Parallel.model_validate(self.meta.config["parallel"])
 
     def check(self, system: System, seed: int | None, allow_config_change: bool) -> None:
         """Raise ConfigError if seed or configuration changed."""
@@ -103,8 +112,13 @@ def find_resumption(resume: str, result: Path | None, folder: Path) -> Resumptio
 
 
 def _last_log(folder: Path) -> Path | None:
-    """Return the log with the highest number in a folder; None if it has no logs."""
-    return max(folder.glob("result_*.txt"), key=lambda log: (len(log.name), log.name), default=None)
+    """Return the log with the highest number in a folder, result_<n>.txt; None if it has no logs."""
+    logs = {}
+    for log in folder.glob("result_*.txt"):
+        number = log.stem.removeprefix("result_")
+        if number.isdecimal():  # not a copy, such as result_3_old.txt
+            logs[int(number)] = log
+    return logs[max(logs)] if logs else None
 
 
 def _named(path: Path) -> Resumption:

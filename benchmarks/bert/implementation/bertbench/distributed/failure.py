@@ -8,6 +8,17 @@ What a rank that fails does, in this order, each a function here:
     report       the first rank to do so prints the cause, so it is printed once, on one line
     leave        the others won't miss this rank; rank 0 lets them read the cause first
     end_process  with the exit code that launch/agent.py passes on
+
+Who prints what (launch/rank.py and watchdog.py):
+
+    when                                        who                                 what
+    ranks haven't met yet                       every rank that fails               its error
+    a rank fails by an error with a message     the first rank that reports         the run's cause
+    a signal stops the ranks                    the first rank that reports         the signal
+    the watchdog finds a rank that stalls       the first rank that reports         the run's cause
+    the watchdog finds no store any more        the first rank of each node         that rank 0 gives no sign of life
+    a rank loses contact with another           itself, unless a cause is recorded  that another rank is gone
+    any other exception, which is a bug         the rank that raises it             its traceback
 """
 
 import json

@@ -13,7 +13,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple, NoReturn, TypeVar
@@ -99,6 +99,17 @@ class _Heartbeat(NamedTuple):
         return f"{self.place}, whose GPU has finished step {self.finished}"
 
 
+class _Answer(NamedTuple):
+    """An answer of the store."""
+
+    number: int = 0
+    """Counts the answers."""
+    cause: str = ""
+    """Why the run ends, as a rank has reported it; empty while it goes on."""
+    beats: Sequence[bytes] = ()
+    """The last heartbeat of each watched rank, encoded."""
+
+
 class Watchdog:
     """One rank's watchdog, on a connection to the store that it shares only with the rank's failure report."""
 
@@ -121,9 +132,8 @@ class Watchdog:
         self._place = Place()
         self._since = time.monotonic()
         self._watched = range(ranks.size) if ranks.rank == 0 else range(1)
-        self._answers = 0
-        self._cause = ""
-        self._beats: list[bytes] = []
+        # `_beat` replaces it as a whole, and `_judge` takes it once a round: so neither thread needs a lock
+        self._answer = _Answer()
         self._closed = threading.Event()
         self._threads = [threading.Thread(target=task, daemon=True) for task in (self._beat, self._judge)]
         self._evidence: Path | None = None
@@ -177,7 +187,7 @@ class Watchdog:
     def _show(self, ended: bool = False) -> None:
         line = evidence.place_of(threading.main_thread())
         finished = None if self._device_steps is None else self._device_steps.finished
-        beat = _Heartbeat(self._answers, ended, socket.gethostname(), self._place, finished, line)
+        beat = _Heartbeat(self._answer.number, ended, socket.gethostname(), self._place, finished, line)
         self._store.set(_key(self._ranks.rank), beat.encoded())
 
     def _beat(self) -> None:
@@ -188,9 +198,8 @@ class Watchdog:
                     self._device_steps.look()
             with suppress(RuntimeError, OSError):  # a single round without an answer is harmless: `_judge` counts them
                 self._show()
-                reported, *self._beats = self._store.multi_get(keys)
-                self._cause = reported.decode()
-                self._answers += 1
+                reported, *beats = self._store.multi_get(keys)
+                self._answer = _Answer(self._answer.number + 1, reported.decode(), beats)
         with suppress(RuntimeError, OSError):  # the process that held the store may be gone
             self._show(ended=True)
 
@@ -200,33 +209,36 @@ class Watchdog:
         seen: list[bytes] = [b""] * len(self._watched)
         silent = [0] * len(self._watched)
         while not self._closed.wait(self._interval):
-            if self._cause and StoppedError.SIGN not in self._cause:  # ranks stop by themselves on a signal
-                self._end(self._cause)
-            if self._answers == heard:
+            answer = self._answer
+            if answer.cause and StoppedError.SIGN not in answer.cause:  # ranks stop by themselves on a signal
+                self._end(answer.cause)
+            if answer.number == heard:
                 unanswered += 1
                 if unanswered >= self._rounds:
                     silence = self._silence(" of it or its store")
                     self._end(f"rank 0 of {self._ranks.size}: {silence}", store_lives=False)
                 continue
-            heard = self._answers
+            heard = answer.number
             unanswered = 0
-            for rank, beat in zip(self._watched, self._beats, strict=True):
+            for rank, beat in zip(self._watched, answer.beats, strict=True):
                 is_silent = beat == seen[rank] and not _Heartbeat.read(beat).ended
                 silent[rank] = silent[rank] + 1 if is_silent else 0
                 seen[rank] = beat
             if max(silent) >= self._rounds:
                 # one round less for the other ranks of a lost node: they fall silent within a round of each other
                 silent_ranks = [rank for rank in self._watched if silent[rank] >= self._rounds - 1]
-                self._end_for(silent_ranks, self._silence())
+                self._end_for(silent_ranks, answer.beats, self._silence())
             if self._ranks.rank == 0 and self._is_stuck():
                 self._end_for(
-                    self._ranks_behind(),
+                    self._ranks_behind(answer.beats),
+                    answer.beats,
                     f"no progress for {self._limits.progress_s:g} s; look at its disk, its GPU and what else runs "
                     "there, or raise launch.progress_timeout_s",
                 )
             if self._ranks.rank == 0 and self._device_is_stuck():
                 self._end_for(
-                    self._ranks_behind(),
+                    self._ranks_behind(answer.beats),
+                    answer.beats,
                     f"no step finished for {self._limits.device_s:g} s; look at its GPU and its network, or raise "
                     "launch.progress_timeout_s, ten times as long",
                 )
@@ -244,22 +256,21 @@ class Watchdog:
         """
         return self._device_steps is not None and self._device_steps.waiting_s() >= self._limits.device_s
 
-    def _ranks_behind(self) -> list[int]:
-        progress = [_Heartbeat.read(beat).progress for beat in self._beats]
+    def _ranks_behind(self, encoded_beats: Sequence[bytes]) -> list[int]:
+        progress = [_Heartbeat.read(beat).progress for beat in encoded_beats]
         return [rank for rank in self._watched if progress[rank] == min(progress)]
 
     def _silence(self, of_what: str = "") -> str:
         return f"no sign of life{of_what} for {self._limits.silent_s:g} s; stopped, or lost with its node or network"
 
-    def _end_for(self, ranks: list[int], cause: str) -> NoReturn:
-        beats = [_Heartbeat.read(self._beats[rank]) for rank in ranks]
+    def _end_for(self, ranks: list[int], encoded_beats: Sequence[bytes], cause: str) -> NoReturn:
+        beats = [_Heartbeat.read(encoded_beats[rank]) for rank in ranks]
         hosts = sorted({beat.host for beat in beats})
         where = f"{ranks_text(ranks, self._ranks.size)} on {', '.join(hosts[:_NAMED_HOSTS])}"
-        self._end(f"{where}, while {beats[0]}: {cause}{self._seen(ranks)}", lost=len(ranks))
+        self._end(f"{where}, while {beats[0]}: {cause}{self._seen(ranks, beats[0].line)}", lost=len(ranks))
 
-    def _seen(self, ranks: list[int]) -> str:
+    def _seen(self, ranks: list[int], line: str) -> str:
         """Return where the first of the ranks was last seen, where this rank waits, and the folder of the evidence."""
-        line = _Heartbeat.read(self._beats[ranks[0]]).line
         text = ""
         if line:
             text += f"; last seen in {line}"

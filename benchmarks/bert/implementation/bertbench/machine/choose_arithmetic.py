@@ -33,11 +33,12 @@ _ROUNDS = 3
 _CLEARLY = 0.9  # share of float32's time below which bfloat16 is worth its rounding
 
 MEASURED = "measured"
+RESUMED = "recorded when the run began"
 
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """The choice and its source: a measurement, an earlier one, or the system file."""
+    """The choice and its source: a measurement, an earlier one, the resumed run, or the system file."""
 
     precision: PrecisionName
     products: tuple[tuple[Shape, Products], ...]
@@ -81,22 +82,25 @@ class Arithmetic:
         return {"processor": processor(), "torch": torch.__version__, **asdict(self), "products": products}
 
     @classmethod
-    def of(cls, record: dict[str, Any], source: str) -> "Arithmetic":
-        """Read the output of `record`; raises KeyError or TypeError for other content."""
+    def of(cls, record: Any, source: str) -> "Arithmetic | None":
+        """Read the output of `record`; None for other content, such as a record of an older version."""
         products = []
-        for layer in record["products"]:
-            shape = layer["outputs"], layer["inputs"]
-            products.append((shape, Products(layer["forward"], layer["to_input"], layer["to_weight"])))
-        return cls(
-            precision=record["precision"],
-            products=tuple(products),
-            source=source,
-            compile=record["compile"],
-            impl=record["impl"],
-            residual=record["residual"],
-            checked=tuple(record["checked"]),
-            refused=tuple(record["refused"]),
-        )
+        try:
+            for layer in record["products"]:
+                shape = layer["outputs"], layer["inputs"]
+                products.append((shape, Products(layer["forward"], layer["to_input"], layer["to_weight"])))
+            return cls(
+                precision=record["precision"],
+                products=tuple(products),
+                source=source,
+                compile=record["compile"],
+                impl=record["impl"],
+                residual=record["residual"],
+                checked=tuple(record["checked"]),
+                refused=tuple(record["refused"]),
+            )
+        except (KeyError, TypeError):
+            return None
 
 
 def choose_arithmetic(system: System, world: World, resumed: Path | None) -> Arithmetic:
@@ -104,16 +108,17 @@ def choose_arithmetic(system: System, world: World, resumed: Path | None) -> Ari
 
     The choice resolves every `auto`: precision, products, torch.compile, optimizer kernels and the residual's format.
     `resumed` is rank 0's record of the run that is being resumed. Such a run keeps its first choice, so that it
-    continues bit for bit.
+    continues bit for bit. Without a record that can be read, the choice is measured.
     """
     cache = cache_folder() / "arithmetic.json"
     key = _key(system, world)
-    record = None
-    if world.leads:
-        record = read_measurements(resumed) if resumed else read_measurements(cache).get(key)
-    if known := world.from_all(record)[0]:
-        arithmetic = Arithmetic.of(known, "cached measurement")
-    else:
+    recorded = None
+    if world.leads and resumed:
+        recorded = Arithmetic.of(read_measurements(resumed), RESUMED)
+    elif world.leads:
+        recorded = Arithmetic.of(read_measurements(cache).get(key), "cached measurement")
+    arithmetic = world.from_all(recorded)[0]
+    if arithmetic is None:
         arithmetic = choose(system, world.device, world.sum)
         if world.leads and arithmetic.source == MEASURED:
             remember_measurement(cache, key, arithmetic.record())
@@ -189,6 +194,7 @@ def _key(system: System, world: World) -> str:
             f"{world.ranks.local_size} ranks of {torch.get_num_threads()} threads",
             f"{system.samples_per_pass} samples", str(system.model.shape()),
             f"precision {system.precision.compute}", f"products {system.compute.products}",
+            "split model" if system.parallel.splits else "whole model",
         ]
     )  # fmt: skip
 

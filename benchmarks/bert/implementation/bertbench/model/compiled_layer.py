@@ -184,7 +184,11 @@ class _BiasGelu(torch.autograd.Function):
 
 
 class _LayerNorm(torch.autograd.Function):
-    """Return hidden states and the same normalised; both outputs' gradients are the hidden states'."""
+    """Return hidden states and the same normalised, before weight and bias.
+
+    The gradients of both outputs are with respect to the hidden states (model/encoder.py, UnscaledStates). So the
+    backward pass adds them up, and multiplies the sum by the weight.
+    """
 
     @staticmethod
     def forward(
@@ -216,7 +220,11 @@ class _LayerNorm(torch.autograd.Function):
 
 
 class _Scaled(torch.autograd.Function):
-    """Return the hidden states of UnscaledStates; weight and bias get their gradients in _LayerNorm."""
+    """Return the hidden states of UnscaledStates.
+
+    The backward pass returns the hidden states' gradient as that of `normalised_RD`, without the weight: _LayerNorm
+    multiplies by it, and computes the gradients of weight and bias.
+    """
 
     @staticmethod
     def forward(ctx: Any, normalised_RD: Tensor, weight_D: Tensor, bias_D: Tensor) -> Tensor:

@@ -50,12 +50,12 @@ class EncoderLayer(nn.Module):
         self.hidden_dropout = shape.hidden_dropout
         self.attention = attention
         self.residual_type: torch.dtype | None = None
-        """The format of LayerNorm outputs on a GPU; None keeps the format in which LayerNorm computes."""
+        """The format of the first LayerNorm's output on a GPU; None keeps the format in which LayerNorm computes."""
+        self.output_type: torch.dtype | None = None
+        """The same for the second LayerNorm, whose output is the layer's output."""
         self.await_weights: Callable[[], object] = _weights_are_here
         """Waits for the layer's weights; sliced weights replace it (gradients/slices.py). Whoever runs the parts of a
         layer instead of calling it calls this first."""
-        self.output_type: torch.dtype | None = None
-        """The same for the second LayerNorm, whose output is the layer's output."""
         self.qkv = Linear(shape.hidden_size, 3 * shape.hidden_size)
         self.attention_output = Linear(shape.hidden_size, shape.hidden_size)
         self.attention_norm = AddNorm(shape.hidden_size, eps=shape.layer_norm_eps)

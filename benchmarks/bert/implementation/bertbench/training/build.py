@@ -19,8 +19,10 @@ from bertbench.loading.inputs import open_data
 from bertbench.loading.loader import Loader, make_exchange
 from bertbench.loading.sampler import Sampler, make_planner
 from bertbench.machine.caches import clear_caches
-from bertbench.machine.choose_arithmetic import Arithmetic, choose_arithmetic
+from bertbench.machine.choose_arithmetic import RESUMED, Arithmetic, choose_arithmetic
 from bertbench.machine.peak_rate import PeakRate, peak_rate
+from bertbench.model.linear import Products
+from bertbench.model.products import Shape
 from bertbench.runs.files import ResultFiles
 from bertbench.runs.mlperf_log import MlperfLog
 from bertbench.runs.submission import log_submission, log_weights
@@ -58,6 +60,22 @@ class TrainOptions(NamedTuple):
 NEW_RUN = TrainOptions()
 
 
+class TrainerOptions(NamedTuple):
+    """What a trainer needs besides its system, its ranks, its seed and its sampler."""
+
+    startup: Startup | None = None
+    products: dict[Shape, Products] | None = None
+    """Libraries of matrix products by layer shape, as in `Arithmetic`."""
+    warm_up_sizes: Iterable[BatchSize] = ()
+    """Sizes of the run's batches. The warm-up of a whole model runs a pass of each, as far as its time limit allows."""
+    graphs_if_faster: bool = False
+    """Whether graphs are recorded only if they save time."""
+    technique: Technique = EVERY_STEP
+
+
+DEFAULT_TRAINER = TrainerOptions()
+
+
 class BuiltRun(NamedTuple):
     """This rank's parts of a run, warmed up or restored."""
 
@@ -91,8 +109,8 @@ def build_run(
     # as the user gave it, with `auto` in it: a resumed run compares it with its own
     configuration = options.technique.configuration(system)
     arithmetic = _choose_arithmetic(system, world, files, resumption)
-    graphs_if_faster = system.compute.compile == "auto"
-    system = arithmetic.applied(system)  # from here on, no format, mode or kernel is `auto`
+    asked = system
+    system = arithmetic.applied(asked)  # which has no format, mode or kernel `auto`
     if files:
         files.write("arithmetic.json", arithmetic.record())
     if resumption is None:
@@ -110,9 +128,14 @@ def build_run(
     if world.device.type == "cpu" and system.fills_batches and not records_graphs:
         first_steps = range(min(system.max_steps, _WARMED_STEPS))
         warm_up_sizes = planned_sizes(sampler, rank, first_steps)
-    trainer = make_trainer(
-        system, world, seed, sampler, startup, arithmetic, warm_up_sizes, graphs_if_faster, options.technique
+    trainer_options = TrainerOptions(
+        startup=startup,
+        products=dict(arithmetic.products),
+        warm_up_sizes=warm_up_sizes,
+        graphs_if_faster=asked.compute.compile == "auto",
+        technique=options.technique,
     )
+    trainer = make_trainer(system, world, seed, sampler, trainer_options)
     exchange = make_exchange(system, sampler, world)
     loader = Loader(sampler, rank, world.device, exchange, fill_of(system), startup)
     if resumption is None:
@@ -139,9 +162,10 @@ def _choose_arithmetic(
     system: System, world: World, files: ResultFiles | None, resumption: "Resumption | None"
 ) -> Arithmetic:
     """Return the arithmetic of a resumed run, which continues bit for bit, or choose one and check its fast paths."""
-    if resumption is not None and resumption.keeps_arithmetic(system):
-        return choose_arithmetic(system, world, files.arithmetic if files else None)
-    fastest = choose_arithmetic(system, world, None)
+    keeps = resumption is not None and resumption.keeps_arithmetic(system)
+    fastest = choose_arithmetic(system, world, files.arithmetic if files and keeps else None)
+    if fastest.source == RESUMED:
+        return fastest
     if world.device.type == "cpu":  # a check takes a second or two
         return check_fast_paths(system, world, fastest)
     return check_unless_known(system, world, fastest)
@@ -176,41 +200,30 @@ def make_sampler(system: System, training: Dataset, seed: int, technique: Techni
 
 
 def make_trainer(
-    system: System,
-    world: World,
-    seed: int,
-    sampler: Sampler,
-    startup: Startup | None = None,
-    arithmetic: Arithmetic | None = None,
-    warm_up_sizes: Iterable[BatchSize] = (),
-    graphs_if_faster: bool = False,
-    technique: Technique = EVERY_STEP,
+    system: System, world: World, seed: int, sampler: Sampler, options: TrainerOptions = DEFAULT_TRAINER
 ) -> Trainer:
-    """Return the trainer of this rank's model, or of its part of the model.
-
-    `warm_up_sizes` are the sizes of the run's batches. The warm-up of a whole model runs a pass of each, as far as its
-    time limit allows. With `graphs_if_faster`, graphs are recorded only if they save time.
-    """
-    products = dict(arithmetic.products) if arithmetic else {}
+    """Return the trainer of this rank's model, or of its part of the model."""
+    startup = options.startup
     is_plain = system.compute.compile != "graphs" and not system.parallel.splits
-    assert is_plain or technique == EVERY_STEP, "techniques are for whole models, whose steps aren't recorded"
-    first_steps = range(min(system.max_steps, _MEASURED_STEPS))
+    assert is_plain or options.technique == EVERY_STEP, "techniques are for whole models, whose steps aren't recorded"
     if system.compute.compile == "graphs":
         from bertbench.training.graph_trainer import GraphTrainer  # noqa: PLC0415 - for few runs
 
         assert isinstance(sampler, BinSampler), "graphs are recorded for the sizes of its bins"
-        return GraphTrainer(system, world, seed, sampler.bins, startup, products, only_if_faster=graphs_if_faster)
+        return GraphTrainer(
+            system, world, seed, sampler.bins, startup, options.products, only_if_faster=options.graphs_if_faster
+        )
+    first_steps = range(min(system.max_steps, _MEASURED_STEPS))
     if not system.parallel.splits:
-        lengths_S = longest_part(sampler, first_steps)
         return WholeTrainer(
             system,
             world,
             seed,
             startup,
-            products,
-            warm_up_sizes,
-            warm_up_lengths_S=lengths_S,
-            technique=technique,
+            options.products,
+            options.warm_up_sizes,
+            warm_up_lengths_S=longest_part(sampler, first_steps),
+            technique=options.technique,
         )
     from bertbench.parallel.microbatches import TokenSampler  # noqa: PLC0415
     from bertbench.training.layout_trainer import LayoutTrainer  # noqa: PLC0415

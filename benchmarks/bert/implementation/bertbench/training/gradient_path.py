@@ -160,6 +160,8 @@ def shared_memory(system: System, world: World) -> SharedMemory | None:
 def _clips_the_sum(system: System, contributions: int, gradient_sum: GradientSum) -> bool:
     """Return whether to clip the sum: in mode `after`, and in mode `before` if the only contribution is the sum.
 
+    Mode `after` sees the sum over all ranks, `before` the whole gradient of a rank or of one of its parts, and `bucket`
+    each bucket of that gradient.
     LAMB can clip the sum while it reads it. Clipping the contribution would need a norm and a pass that move 12 bytes
     for each parameter: 1.4 ms of BERT-Large's step on an H100 (computed). The run's description says so.
     """

@@ -98,7 +98,7 @@ class GraphTrainer(WholeTrainer):
             self._path.weights.ready()
 
     def _compute(self, part: LoadedPart, last: bool) -> Tensor:
-        """Replay the graph for a part's size."""
+        """Replay the graph for a part's size; of a step's last part, return [loss, norm, rate, clipped]."""
         size = size_of(part.batch)
         self._slots[size].load(part)
         return self._replays[size, last]()
@@ -138,7 +138,7 @@ class GraphTrainer(WholeTrainer):
             slot = _Slot(self._batch_of_size(size, generator), self._system.model.max_positions)
             self._slots[size] = slot
             for last in kinds_of_part:
-                works[size, last] = partial(self._part, slot, last)
+                works[size, last] = partial(self._last_part if last else self._earlier_part, slot)
             for _ in range(WARMUP_STEPS if size == largest else 1):
                 for last in kinds_of_part:
                     self._gather_before_parts()
@@ -223,8 +223,21 @@ class GraphTrainer(WholeTrainer):
         )
         return filled_to_size(batch, size).to(self._world.device)
 
-    def _part(self, slot: "_Slot", last: bool) -> Tensor:
-        """Add one part's gradient; in a step's last part, update and return [loss, norm, rate, clipped].
+    def _earlier_part(self, slot: "_Slot") -> Tensor:
+        """Add the gradient of a part that isn't a step's last one; return the sum of the step's losses so far."""
+        self._add_gradient(slot, last=False)
+        return self._loss_sum
+
+    def _last_part(self, slot: "_Slot") -> Tensor:
+        """Add the gradient of a step's last part, and update; return [loss, norm, rate, clipped]."""
+        self._add_gradient(slot, last=True)
+        report = self._update(0, self._loss_sum)
+        report_4 = torch.stack((report.loss, report.norm, torch.as_tensor(report.rate), report.clipped))
+        self._loss_sum.zero_()
+        return report_4
+
+    def _add_gradient(self, slot: "_Slot", last: bool) -> None:
+        """Add a part's gradient to the step's, and its loss to the sum.
 
         If weights are sharded, the previous step's are gathered during the forward pass, and none at the end.
         """
@@ -237,12 +250,6 @@ class GraphTrainer(WholeTrainer):
         with self._path.reducer.accumulating(last):
             loss.backward()
         self._loss_sum.add_(loss.detach())
-        if not last:
-            return self._loss_sum
-        report = self._update(0, self._loss_sum)
-        report_4 = torch.stack((report.loss, report.norm, torch.as_tensor(report.rate), report.clipped))
-        self._loss_sum.zero_()
-        return report_4
 
 
 class _Slot:

@@ -10,11 +10,12 @@ from mlperf_logging.mllog import constants
 from bertbench.checkpoint.resumption import Resumption, ended, find_resumption
 from bertbench.common.errors import TARGET_MISSED, BertbenchError, ConfigError, StoppedError, system_reason
 from bertbench.common.paths import runs_folder
+from bertbench.common.seeding import derive
 from bertbench.config import System
 from bertbench.launch.run_options import RunOptions
 from bertbench.loading.inputs import open_split
+from bertbench.loading.sampler import make_planner
 from bertbench.runs.files import ResultFiles, reserve_number
-from bertbench.training.build import make_sampler
 from bertbench.training.technique import EVERY_STEP, Technique, check_resumed
 from compliance.read.find import LOG_PATTERN
 
@@ -99,7 +100,8 @@ def _resumption_of(system: System, options: RunOptions, technique: Technique) ->
         raise ConfigError(f"SEED={exported}: the resumed run has seed {meta.seed}; unset it")
     resumption.check(system, options.seed, options.allow_config_change)
     check_resumed(resumption, technique, system)
-    make_sampler(system, open_split(system, "train"), meta.seed).planner.check_world(meta.nodes, meta.ranks)
+    planner = make_planner(system, open_split(system, "train").entries_N, derive(meta.seed, "data"))
+    planner.check_world(meta.nodes, meta.ranks)
     return resumption
 
 

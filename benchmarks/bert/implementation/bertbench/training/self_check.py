@@ -11,10 +11,10 @@ step's collectives, and the run ends.
 import gc
 import subprocess
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -47,7 +47,8 @@ _BOUNDS_WITHOUT_ROUNDING: dict[PrecisionName, float] = {"fp8": _ROUNDED}
 _UPDATE = 0.1  # rounding flips a gradient's sign where it is almost 0
 
 
-class FastPath(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class FastPath:
     """One fast path."""
 
     name: str
@@ -72,65 +73,72 @@ def _by_onednn(arithmetic: Arithmetic) -> bool:
 
 FAST_PATHS = (
     FastPath(
-        "bf16",
-        "fp32",
-        "precision.compute=fp32",
-        "16 bits",
-        lambda chosen: without_fp8(chosen.precision) == "bf16",
-        {"precision": "fp32"},
-    ),
-    FastPath("oneDNN matmuls", "torch matmul", "compute.products=torch", "16 bits", _by_onednn, {"products": ()}),
-    FastPath(
-        "torch.compile",
-        "torch's own operations",
-        "compute.compile=none",
-        "16 bits",
-        lambda chosen: chosen.compile != "none",
-        {"compile": "none"},
+        name="bf16",
+        instead="fp32",
+        setting="precision.compute=fp32",
+        rounding="16 bits",
+        is_on=lambda chosen: without_fp8(chosen.precision) == "bf16",
+        without={"precision": "fp32"},
     ),
     FastPath(
-        "bf16 residual",
-        "hidden states in fp32",
-        "precision.residual=fp32",
-        "16 bits",
-        lambda chosen: without_fp8(chosen.precision) == "bf16" and chosen.residual == "bf16",
-        {"residual": "fp32"},
-        ("bf16",),
+        name="oneDNN matmuls",
+        instead="torch matmul",
+        setting="compute.products=torch",
+        rounding="16 bits",
+        is_on=_by_onednn,
+        without={"products": ()},
     ),
     FastPath(
-        "fp8",
-        "bf16",
-        "precision.compute=bf16",
-        "8 bits",
-        lambda chosen: chosen.precision == "fp8",
-        {"precision": "bf16"},
-        ("bf16",),
+        name="torch.compile",
+        instead="torch's own operations",
+        setting="compute.compile=none",
+        rounding="16 bits",
+        is_on=lambda chosen: chosen.compile != "none",
+        without={"compile": "none"},
     ),
     FastPath(
-        "Triton optimizer",
-        "torch's optimizer",
-        "optimizer.impl=torch",
-        "as before",
-        lambda chosen: chosen.impl == "triton",
-        {"impl": "torch"},
+        name="bf16 residual",
+        instead="hidden states in fp32",
+        setting="precision.residual=fp32",
+        rounding="16 bits",
+        is_on=lambda chosen: without_fp8(chosen.precision) == "bf16" and chosen.residual == "bf16",
+        without={"residual": "fp32"},
+        needs=("bf16",),
     ),
     FastPath(
-        "apex's optimizer",
-        "torch's optimizer",
-        "optimizer.impl=torch",
-        "as before",
-        lambda chosen: chosen.impl == "apex",
-        {"impl": "torch"},
+        name="fp8",
+        instead="bf16",
+        setting="precision.compute=bf16",
+        rounding="8 bits",
+        is_on=lambda chosen: chosen.precision == "fp8",
+        without={"precision": "bf16"},
+        needs=("bf16",),
     ),
     FastPath(
-        "CUDA graphs",
-        "steps without graphs",
-        "compute.compile=default",
-        "as before",
-        lambda chosen: chosen.compile == "graphs",
-        {"compile": "default"},
-        ("bf16", "torch.compile"),
-        masks_problem,
+        name="Triton optimizer",
+        instead="torch's optimizer",
+        setting="optimizer.impl=torch",
+        rounding="as before",
+        is_on=lambda chosen: chosen.impl == "triton",
+        without={"impl": "torch"},
+    ),
+    FastPath(
+        name="apex's optimizer",
+        instead="torch's optimizer",
+        setting="optimizer.impl=torch",
+        rounding="as before",
+        is_on=lambda chosen: chosen.impl == "apex",
+        without={"impl": "torch"},
+    ),
+    FastPath(
+        name="CUDA graphs",
+        instead="steps without graphs",
+        setting="compute.compile=default",
+        rounding="as before",
+        is_on=lambda chosen: chosen.compile == "graphs",
+        without={"compile": "default"},
+        needs=("bf16", "torch.compile"),
+        find_problem=masks_problem,
     ),
 )
 """All fast paths, in the order in which they are checked."""
@@ -147,44 +155,64 @@ def check_fast_paths(system: System, world: World, fastest: Arithmetic, take: Ta
     paths = paths_of(fastest)
     if system.parallel.splits or system.scales_loss or not paths:
         return fastest
-    off = {path.name for path in paths}
-    plain = without(fastest, off)
+    names = [path.name for path in paths]
+    plain = without(fastest, names)
     expected = take(plain.applied(system), world, dict(plain.products))
-    refused = []
-    groups = [list(group) for _, group in groupby(paths, attrgetter("rounding"))]
-    while groups:
-        group = groups.pop(0)
-        result, problem = _try_paths(group, fastest, off, expected, take, system, world)
-        problems = [text for text in world.from_all(problem) if text]
-        if not problems:
-            off.difference_update(path.name for path in group)
+    held: list[FastPath] = []  # the paths that were added so far
+    refused = {}
+    for _, same_rounding in groupby(paths, attrgetter("rounding")):
+        group = list(same_rounding)
+        result, problem = _try_paths(group, held, fastest, expected, take, system, world)
+        if not problem:
+            held += group
             expected = result
-        elif len(group) > 1:
-            groups = [[path] for path in group] + groups
-        else:
-            refused.append(f"{group[0].name} refused: {problems[0]}; using {group[0].instead} instead")
+            continue
+        for path in group:
+            if len(group) > 1:  # or else it was tried alone above
+                result, problem = _try_paths([path], held, fastest, expected, take, system, world)
+            if problem:
+                refused[path.name] = f"{path.name} refused: {problem}; using {path.instead} instead"
+            else:
+                held.append(path)
+                expected = result
     # Each step's trainer is part of a cycle, like its compiled layers, and takes 0.9 GB with BERT-Large's vocabulary
     gc.collect()
-    return replace(without(fastest, off), checked=tuple(path.name for path in paths), refused=tuple(refused))
+    return replace(without(fastest, refused), checked=tuple(names), refused=tuple(refused.values()))
 
 
 def _try_paths(
     group: Sequence[FastPath],
+    held: Sequence[FastPath],
     fastest: Arithmetic,
-    off: Collection[str],
     expected: StepResult,
     take: TakeStep,
     system: System,
     world: World,
 ) -> tuple[StepResult, str]:
-    """Take a step with a group of paths beside those that aren't `off`; return its result and what is wrong with it."""
-    names = [path.name for path in group]
-    still_off = [name for name in off if name not in names]
+    """Take a step with a group of paths added to those that hold; return its result and a problem of any rank.
+
+    The problem is the same on all ranks, and empty if there is none. Collective.
+    """
+    still_off = [path.name for path in paths_of(fastest) if path not in held and path not in group]
     for path in group:
         for name in path.needs:
             if name in still_off:
                 return {}, f"needs {name}, which was refused"
-    trial = without(fastest, still_off)
+    result, problem = _try_on_this_rank(group, without(fastest, still_off), expected, take, system, world)
+    problems = [text for text in world.from_all(problem) if text]
+    return result, problems[0] if problems else ""
+
+
+def _try_on_this_rank(
+    group: Sequence[FastPath],
+    trial: Arithmetic,
+    expected: StepResult,
+    take: TakeStep,
+    system: System,
+    world: World,
+) -> tuple[StepResult, str]:
+    """Take a step of arithmetic `trial`; return its result, and the problem that this rank has with it."""
+    names = [path.name for path in group]
     trial_system, products = trial.applied(system), dict(trial.products)
 
     def attempt() -> tuple[StepResult, str]:
