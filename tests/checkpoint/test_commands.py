@@ -98,11 +98,13 @@ def test_a_mistake_is_one_error_before_any_rank_starts(
     assert expected in printed(*words, code=2)
 
 
-def test_weights_in_the_data_folder_may_have_a_number_as_their_name(
-    tmp_path: Path, tiny_file: str, printed: Printed, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", ["7", "data/w.safetensors"])
+def test_weights_in_the_data_folder_may_have_any_name(
+    tmp_path: Path, tiny_file: str, printed: Printed, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setenv("DATADIR", str(tmp_path))
-    assert "7: no such file or folder" in printed("evaluate", tiny_file, "--weights", tmp_path / "7", code=2)
+    path = tmp_path / name
+    assert f"{path}: found no weights" in printed("plan", tiny_file, "--weights", path)
 
 
 SCORING_SEED = 4

@@ -67,6 +67,7 @@ REFUSED = {
     f"{APEX} optimizer.sharded=true": "optimizer.impl apex",
     "optimizer=lion": "a section",
     "schedule.warmup_steps=10 schedule.start_warmup_step=-3": "schedule.warmup_steps",
+    "schedule.warmup_steps=2 schedule.start_warmup_step=1": "negative learning rate; set it to at most 0",
     "launch.ranks_per_node=257 data.global_batch_size=257 communication.compression=bf16": "257 ranks",
     "launch.ranks_per_node=2049 data.global_batch_size=2049 communication.compression=fp16": "2049 ranks",
 }

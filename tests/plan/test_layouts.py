@@ -1,9 +1,12 @@
 """Memory and step time of layouts, worked out by hand."""
 
+from operator import attrgetter
+
 import pytest
 
 from bertbench.config import load_system
 from bertbench.config.layout import Layout
+from bertbench.config.load import problems
 from bertbench.plan.layout_cost import LINKS, all_reduce_seconds, exposed_seconds, step_seconds
 from bertbench.plan.layouts import candidates, outlooks
 from bertbench.plan.memory import memory_gb
@@ -37,6 +40,28 @@ def test_candidates_keep_the_work_and_the_best_layout_of_a_model_that_is_too_lar
     best = small[0]
     assert best.fits
     assert best.seconds.total == min(one.seconds.total for one in small if one.fits)
+
+
+@pytest.mark.parametrize(
+    ("setting", "replaced"),
+    [
+        ("optimizer.impl=triton", "torch"),
+        ("precision.residual=bf16", "fp32"),
+        ("precision.compute=fp8", "bf16"),
+        ("compute.compile=default", "none"),
+        ("compute.compile=graphs", "none"),
+        ("clip.mode=before", "after"),
+        ("clip.mode=none", "none"),
+    ],
+)
+def test_settings_of_whole_models_hide_no_layout_of_a_split_one(setting: str, replaced: str) -> None:
+    small = ["hardware.division=open", "hardware.number_of_nodes=1", "data.global_batch_size=16"]
+    name, _, _ = setting.partition("=")
+    found, expected = (list(candidates(load_system("dgxa100_n1", [*small, *more]))) for more in ([setting], []))
+    assert [one.parallel for one in found] == [one.parallel for one in expected]
+    splitting = next(one for one in found if one.parallel.tensor > 1)
+    assert attrgetter(name)(splitting) == replaced
+    assert not list(problems(splitting))
 
 
 def test_step_seconds_follow_the_formulas() -> None:

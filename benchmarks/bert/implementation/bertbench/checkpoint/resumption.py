@@ -10,7 +10,6 @@ from mlperf_logging.mllog import constants
 from bertbench.checkpoint.snapshot_folder import Meta, drop_unfinished, newest, to_disk, verified
 from bertbench.common.errors import CheckpointError, ConfigError
 from bertbench.common.json_object import differences_by_name, read_object
-from bertbench.common.paths import within_data
 from bertbench.common.system_faults import is_systems, unreadable
 from bertbench.config import System
 from bertbench.config.layout import Parallel
@@ -299,6 +298,4 @@ def _compared(config: dict[str, Any], global_batch_size: int) -> dict[str, Any]:
     content = {key: value for key, value in config.items() if key not in _FREE}
     content["launch"] = {key: value for key, value in config["launch"].items() if key not in _FREE_LAUNCH}
     content["hardware"] = {"division": config["hardware"]["division"]}
-    paths = {key: within_data(config["data"][key] or "") for key in ("path", "eval_path")}
-    content["data"] = {**config["data"], **paths}
     return {**content, "global batch size": global_batch_size}

@@ -3,7 +3,6 @@
 import argparse
 import math
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bertbench.cli.arguments import (
@@ -20,7 +19,6 @@ from bertbench.cli.arguments import (
     words_of,
 )
 from bertbench.common.errors import ConfigError
-from bertbench.common.paths import data_folder
 from bertbench.common.progress import Progress
 from bertbench.common.reads import Reads
 
@@ -135,10 +133,7 @@ def _simulated(arguments: argparse.Namespace) -> list["SimulatedBalance"]:
     balances = {method: VARIANTS[method]._replace(cost=cost, strata_edges=edges) for method in methods}
     if arguments.strata_quotas is not None:
         balances = _with_quotas(balances, _quotas(arguments.strata_quotas, edges, batches))
-    lengths: Path = arguments.lengths
-    if lengths.parts[:1] == ("data",) and not lengths.exists():
-        lengths = data_folder(str(lengths))  # relative to DATADIR, as in a system file
-    entries = population(lengths, arguments.seed, max(gpu_counts) * max(batches) * arguments.steps)
+    entries = population(arguments.lengths, arguments.seed, max(gpu_counts) * max(batches) * arguments.steps)
     worlds = [(name, gpus, batch) for batch in batches for gpus in gpu_counts for name in balances]
     outcomes = []
     with Progress() as progress:

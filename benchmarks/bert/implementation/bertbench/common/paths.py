@@ -22,17 +22,12 @@ SCRIPTS_HOME = REPOSITORY or _SHARE
 
 def data_folder(path: str) -> Path:
     """Return a dataset's folder: `path` in DATADIR if that is set, else in data/. An absolute `path` stays as it is."""
-    return Path(os.environ.get("DATADIR") or home() / "data") / within_data(path)
+    return Path(os.environ.get("DATADIR") or home() / "data") / path
 
 
 def cache_folder() -> Path:
     """Return the user's cache folder, which saves later runs from measuring and compiling again."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bertbench"
-
-
-def within_data(path: str) -> str:
-    """Return a path relative to data/. The paths in older system files and recorded runs begin with data/ itself."""
-    return path.removeprefix("data/")
 
 
 def weights_file(path: str) -> Path:

@@ -5,6 +5,16 @@ from bertbench.config.layout import vocabulary_rows
 from bertbench.config.rules import UNSCALED, Rule, allow_only, broken_rules
 from bertbench.config.system import System
 
+SPLIT_MODEL_VALUES: dict[str, tuple[object, ...]] = {
+    "clip.mode": ("none", "after"),
+    "communication.compression": ("none",),
+    "precision.compute": UNSCALED,
+    "precision.residual": ("auto", "fp32"),
+    "optimizer.name": ("adam", "lamb"),
+    "optimizer.sharded": (False,),  # parallel.fully_shard alone does more
+    "optimizer.impl": ("auto", "torch"),
+}
+"""The settings that a split model limits, and the values that it allows."""
 _SHARED_BALANCE = ("none", "stratified", "planned")  # they need only the number of data-parallel ranks
 
 
@@ -307,15 +317,7 @@ LAYOUT_RULES: tuple[Rule, ...] = (
     _interleaved_stages_are_virtual,
     _fully_sharded_models_are_not_split_otherwise,
     *allow_only(
-        {
-            "clip.mode": ("none", "after"),
-            "communication.compression": ("none",),
-            "precision.compute": UNSCALED,
-            "precision.residual": ("auto", "fp32"),
-            "optimizer.name": ("adam", "lamb"),
-            "optimizer.sharded": (False,),  # parallel.fully_shard alone does more
-            "optimizer.impl": ("auto", "torch"),
-        },
+        SPLIT_MODEL_VALUES,
         where=lambda settings: settings.parallel.splits,
         because="needs whole models, but parallel splits this one",
         instead="set parallel to one rank per model",

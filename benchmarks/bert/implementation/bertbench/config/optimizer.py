@@ -141,7 +141,8 @@ class Schedule(Section):
     warmup_steps: NonNegativeInt = 0
     """Number of steps in which the rate rises from 0. Raise it where the first steps diverge."""
     start_warmup_step: int = 0
-    """Step at which warm-up starts; may be negative."""
+    """Step at which warm-up starts: at most `first_step`, because the rate would be negative before it. A negative
+    number lets the first step begin with a rate above 0."""
     end_learning_rate: NonNegativeFloat = 0.0
     """Rate after the last step of the decay."""
 

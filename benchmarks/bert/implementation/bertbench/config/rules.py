@@ -108,6 +108,16 @@ def _model_knows_the_datas_vocabulary(settings: System) -> str | None:
     )
 
 
+def _warm_up_starts_by_the_first_step(settings: System) -> str | None:
+    schedule = settings.schedule
+    if schedule.start_warmup_step <= schedule.first_step:
+        return None
+    return (
+        f"schedule.start_warmup_step {schedule.start_warmup_step} would give the steps before it a negative learning "
+        f"rate; set it to at most {schedule.first_step}, the number of the first step (schedule.first_step)"
+    )
+
+
 def _warm_up_ends_within_the_run(settings: System) -> str | None:
     schedule = settings.schedule
     most = schedule.max_steps - schedule.start_warmup_step
@@ -320,6 +330,7 @@ MODEL_AND_STEP_RULES: tuple[Rule, ...] = (
     _heads_divide_the_hidden_size,
     _mimetic_weights_have_an_even_width,
     _model_knows_the_datas_vocabulary,
+    _warm_up_starts_by_the_first_step,
     _warm_up_ends_within_the_run,
     _decay_lasts_beyond_its_start,
     _only_adam_is_scaled,

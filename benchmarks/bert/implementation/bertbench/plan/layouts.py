@@ -5,16 +5,26 @@ The times are lower bounds at the data sheets' rates (layout_cost.py): they comp
 
 from collections.abc import Iterator
 from itertools import product
+from operator import attrgetter
 from typing import NamedTuple
 
 from bertbench.common.json_object import JsonObject
 from bertbench.common.section import Section
 from bertbench.config import System
 from bertbench.config.layout import Layout, Parallel, bubble_share
-from bertbench.config.layout_rules import layout_fits
+from bertbench.config.layout_rules import SPLIT_MODEL_VALUES, layout_fits
 from bertbench.plan.layout_cost import StepSeconds, step_seconds
 from bertbench.plan.memory import capacity_gb, needed_gb
 
+_REPLACEMENTS: dict[str, object] = {
+    "clip.mode": "after",
+    "communication.compression": "none",
+    "precision.compute": "bf16",
+    "precision.residual": "fp32",
+    "optimizer.sharded": False,
+    "optimizer.impl": "torch",
+}
+"""What a split model gets instead of a value that it doesn't allow."""
 _OFF_AND_ON = (False, True)
 _VIRTUAL_STAGES = (1, 2, 4)
 _CAVEAT = (
@@ -65,14 +75,9 @@ def _rank(outlook: Outlook) -> tuple[bool, float]:
 def candidates(system: System) -> Iterator[System]:
     """Yield the same work in every possible layout: sizes and parts in powers of two.
 
-    A split model clips after the all-reduce, because no rank has a whole gradient before it. It doesn't compress
-    gradients, and shards its optimizer only by parallel.fully_shard.
+    Settings that a split model can't have are replaced in its layouts only. Without a replacement, as for
+    `optimizer.name` muon, there are no such layouts.
     """
-    for_split_models: dict[str, Section] = {
-        "clip": system.clip.model_copy(update={"mode": "after"}),
-        "communication": system.communication.model_copy(update={"compression": "none", "bucket_mb": None}),
-        "optimizer": system.optimizer.model_copy(update={"sharded": False}),
-    }
     data = system.data.model_copy(update={"global_batch_size": system.global_batch_size, "local_batch": None})
     powers = [2**power for power in range(system.world_size.bit_length())]
     for tensor, pipeline, parts in product(powers, powers, powers):
@@ -96,11 +101,33 @@ def candidates(system: System) -> Iterator[System]:
                 fully_shard=fully_shard,
             )
             sections: dict[str, Section] = {**changes, "parallel": parallel}
-            if parallel.splits:
-                sections |= for_split_models
-            candidate = system.model_copy(update=sections)
+            candidate = _with_possible_settings(system.model_copy(update=sections))
             if layout_fits(candidate):
                 yield candidate
+
+
+def _with_possible_settings(system: System) -> System:
+    """Return a candidate in which settings that its split model can't have are replaced."""
+    if not system.parallel.splits:
+        return system
+    for setting, value in _REPLACEMENTS.items():
+        if _value_of(system, setting) not in SPLIT_MODEL_VALUES[setting]:
+            system = _changed(system, setting, value)
+    if system.compute.compile == "graphs":
+        system = _changed(system, "compute.compile", "default")
+    if system.compute.compile == "default" and system.parallel.tensor > 1:
+        system = _changed(system, "compute.compile", "none")
+    return system
+
+
+def _value_of(system: System, setting: str) -> object:
+    return attrgetter(setting)(system)
+
+
+def _changed(system: System, setting: str, value: object) -> System:
+    section, key = setting.split(".")
+    changed = getattr(system, section).model_copy(update={key: value})
+    return system.model_copy(update={section: changed})
 
 
 def layout_listing(asked: System) -> tuple[JsonObject, list[str]]:
@@ -155,12 +182,10 @@ def _settings(system: System, asked: System) -> str:
     """Return the layout as settings, relative to the system file `asked`."""
     parallel = system.parallel.model_dump(exclude_defaults=True)
     settings = [f"parallel.{name}={str(value).lower()}" for name, value in parallel.items()]
-    if system.clip != asked.clip:
-        settings.append(f"clip.mode={system.clip.mode}")
-    if system.communication != asked.communication:
-        settings.append(f"communication.compression={system.communication.compression}")
-    if system.optimizer.sharded != asked.optimizer.sharded:
-        settings.append("optimizer.sharded=false")
+    for name in (*_REPLACEMENTS, "compute.compile"):
+        value = _value_of(system, name)
+        if value != _value_of(asked, name):
+            settings.append(f"{name}={str(value).lower()}")
     if system.data.gradient_accumulation_steps > 1:
         settings.append(f"data.gradient_accumulation_steps={system.data.gradient_accumulation_steps}")
     return " ".join(settings) or "data parallelism only"
