@@ -6,6 +6,7 @@ TORCH_TESTS = $(addprefix tests/,model optim training checkpoint lab/bench)
 PYTHON ?= python3
 WHEELS_FOR ?= 3.12
 BIN = $(VENV)/bin
+SOURCES = benchmarks compliance Dockerfile pyproject.toml constraints.txt run_and_time.sh
 SCRIPTS = run_and_time.sh .ci/run $(wildcard benchmarks/bert/*.s* benchmarks/bert/launch/*.s*) $(wildcard tests/*/*.sh)
 INSTALL = $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt
 # pip would compile on one core only. Some packages contain files for a newer Python, which can't be compiled here.
@@ -49,8 +50,9 @@ test-all: $(VENV)/.dev-ready ## run every test, with Slurm if it can be installe
 	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -m "slow or faults"
 	$(MAKE) test-floor
 
+# A report or a job's output in the clone doesn't change the sources, so it doesn't make the image dirty.
 image: ## build the Docker image on NVIDIA's PyTorch container; its runs record the commit
-	docker build --tag bertbench --build-arg COMMIT="$$(git rev-parse HEAD)$$(test -z "$$(git status --porcelain)" || echo -dirty)" .
+	docker build --tag bertbench --build-arg COMMIT="$$(git rev-parse HEAD)$$(test -z "$$(git status --porcelain $(SOURCES))" || echo -dirty)" .
 
 image-test: $(VENV)/.dev-ready ## build the image without root, and run it with podman and in a Slurm job; minutes, 5 GB
 	tests/image/install.sh

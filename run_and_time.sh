@@ -18,7 +18,7 @@ if [[ ! -x "$python" ]]; then
   python=python3 # in a container, everything is installed in its own Python
   "$python" -P -c 'import bertbench' &>/dev/null || unset PYTHONNOUSERSITE # installed by `pip install --user`
   "$python" -P -c 'import bertbench' &>/dev/null || {
-    echo "run_and_time.sh: neither $repository/.venv nor python3 has bertbench; run \`make setup\` in $repository" >&2
+    echo "run_and_time.sh: neither $repository/.venv nor python3 has bertbench; install it there, see docs/install.md" >&2
     exit 2
   }
 fi

@@ -247,4 +247,5 @@ def _listing() -> str:
             names = ", ".join(command.words[-1] for command in leaves)
             text = leaves[0].help if names == first else names
             lines.append(f"  {first:<11}{text}")
-    return "\n".join([*lines, "", "Options of a command: bertbench help COMMAND"])
+    laboratory = "In a clone also: bertbench lab, the benches and studies of the manual"
+    return "\n".join([*lines, "", "Options of a command: bertbench help COMMAND", laboratory])
