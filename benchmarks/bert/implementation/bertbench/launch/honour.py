@@ -19,7 +19,7 @@ from typing import Any
 
 from bertbench.common.errors import ConfigError
 from bertbench.config import System, load_system
-from bertbench.config.given import Override, parsed_override
+from bertbench.config.given import Override, check_task, parsed_override
 from bertbench.launch.run_options import RunOptions
 from bertbench.launch.submission_name import SubmissionName, another_system, counts_packed_rows
 from bertbench.launch.variables import (
@@ -106,6 +106,7 @@ class _Honouring:
         self._raise_problems()
         agreeing = self._apply()
         system = load_system(self.arguments.system, self.arguments.overrides)
+        check_task(system, self.arguments.reads)
         agreeing += self._in_agreement(system)
         for name in self.configurations:
             self.problems += name.contradictions(system, self.set_by_arguments)
