@@ -11,6 +11,7 @@ from bertbench.common.errors import ConfigError, DataError
 from bertbench.common.markup import cell
 from bertbench.common.paths import shown_path
 from bertbench.common.tables import aligned
+from bertbench.runs.json_files import METRICS, folder_of
 from bertbench.runs.judged_runs import JudgedRun
 from bertbench.runs.run_summary import RUNNING, RunSummary, read_summary, summary_of
 from bertbench.runs.tables import COLUMNS, cells
@@ -116,7 +117,7 @@ def _summary(log: Path) -> RunSummary:
 def _versions(logs: Sequence[Path]) -> FileVersions:
     versions = {}
     for log in logs:
-        for file in (log, log.with_suffix("") / "metrics.jsonl"):
+        for file in (log, folder_of(log) / METRICS):
             with suppress(OSError):
                 stat = file.stat()
                 versions[file] = (stat.st_size, stat.st_mtime_ns)
