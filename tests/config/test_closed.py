@@ -62,6 +62,15 @@ def test_a_closed_file_that_deviates_is_refused_with_the_rule_and_the_open_divis
     assert load_system("dgxa100_n8", [setting, "hardware.division=open"])
 
 
+def test_the_orders_that_a_refusal_names_are_possible() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_system("dgxa100_n8", ["data.balance=stratified"])
+    named = str(caught.value).partition("set it to ")[2].partition(", or ")[0].split(" or ")
+    assert len(named) > 1
+    for order in named:
+        assert load_system("dgxa100_n8", [f"data.balance={order}"]).data.balance == order
+
+
 @pytest.mark.parametrize("setting", LEGAL)
 def test_settings_that_the_division_leaves_free_are_free(setting: str) -> None:
     assert load_system("dgxa100_n8", [setting]).hardware.division == "closed"

@@ -68,6 +68,8 @@ REFUSED = {
     "optimizer=lion": "a section",
     "schedule.warmup_steps=10 schedule.start_warmup_step=-3": "schedule.warmup_steps",
     "schedule.warmup_steps=2 schedule.start_warmup_step=1": "negative learning rate; set it to at most 0",
+    "scale_from_batch=6 schedule.warmup_steps=3 schedule.decay_steps=5 schedule.decay_from=warmup_steps": "at step 2",
+    "scale_from_batch=6 schedule.decay_steps=1": "schedule.decay_steps 1 would become 0",
     "launch.ranks_per_node=257 data.global_batch_size=257 communication.compression=bf16": "257 ranks",
     "launch.ranks_per_node=2049 data.global_batch_size=2049 communication.compression=fp16": "2049 ranks",
 }

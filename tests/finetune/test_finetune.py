@@ -20,6 +20,7 @@ from bertbench.finetune.span_task import SpanTask
 from bertbench.finetune.squad_inputs import Inputs
 from bertbench.model.bert import Bert
 from bertbench.runs.files import ResultFiles
+from bertbench.runs.run_summary import read_summary
 from compliance import judge_log
 from lab.spawn import environments_of
 from tests.conftest import Captured, Printed, Tiny
@@ -72,6 +73,8 @@ def test_questions_are_memorised_and_everything_is_reported(
     verdict = judge_log(out / "mlperf_log.txt", "5.0.0")
     assert verdict.verdict == "cannot-judge", "no result in BERT pre-training"
     assert "benchmark" in {breach.rule.id for breach in verdict.breaches}
+    steps = (out / "metrics.jsonl").read_text().splitlines()
+    assert len(read_summary(out / "mlperf_log.txt").steps) == len(steps) > 0
 
     weights = Weights.open(out / "weights.safetensors")
     assert weights.source == "random weights; fine-tuned on questions.json"

@@ -20,7 +20,7 @@ from bertbench.distributed.world import World
 from bertbench.launch.command_lines import SLURM_SCRIPT
 from bertbench.launch.honour import honour
 from bertbench.launch.image import image_for
-from bertbench.launch.run_options import RUN, RunOptions
+from bertbench.launch.run_options import RUN, TRAIN, RunOptions
 from bertbench.launch.variables import HYPER_PARAMETERS, MUST_AGREE, TABLE, Variables, minutes_of
 from bertbench.training import rank_run
 from tests.conftest import Answer, Captured, Printed, write_json
@@ -59,6 +59,7 @@ def honoured() -> Honoured:
                 "on": "local",
                 "dry_run": True,
                 "close": None,
+                "reads": TRAIN,
             }
             | given
         )
@@ -66,6 +67,14 @@ def honoured() -> Honoured:
         return arguments
 
     return call
+
+
+@pytest.mark.parametrize("command", ["train", "launch"])
+def test_a_system_for_fine_tuning_is_refused_as_without_variables(
+    printed: Printed, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("LR", "1e-4")
+    assert "run `bertbench finetune squad --system squad_cpu`" in printed(command, "squad_cpu", code=2)
 
 
 def test_a_published_configuration_is_the_system_that_ships_for_it(

@@ -60,6 +60,14 @@ def test_the_judge_passes_it_without_a_finding(package: Path) -> None:
     assert (judgement.verdict, judgement.all_breaches(), judgement.questions) == ("pass", [], ())
 
 
+def test_runs_are_packaged_from_where_runs_are_written(
+    tmp_path: Path, printed: Printed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOGDIR", str(tmp_path / "runs"))
+    refusal = printed("package", "toy", "--out", tmp_path / "out", "--submitter", "org", "--allow-dirty", code=2)
+    assert str(tmp_path / "runs" / "toy" / "bert") in refusal
+
+
 def test_each_system_has_a_folder_with_the_files_that_repeat_its_runs(package: Path) -> None:
     folder = package / "benchmarks/bert/implementations/cpu_demo"
     scripts = ["init_datasets.sh", "run_and_time.sh", "setup.sh"]

@@ -36,6 +36,17 @@ def test_a_run_that_was_killed_and_writes_no_more_is_not_waited_for(tmp_path: Pa
     assert list(each_growth([tmp_path], every_s=0.01)) == [[log]]
 
 
+def test_a_run_that_is_lost_while_it_is_followed_is_yielded_once_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = write_run(tmp_path, steps=2, until_ms=600, status=None)
+    growths = each_growth([tmp_path], every_s=0.01)
+    assert next(growths) == [log]
+    in_two_hours = time.time() + 7200
+    monkeypatch.setattr(time, "time", lambda: in_two_hours)
+    assert list(growths) == [[log]]
+
+
 def test_a_running_run_has_a_line_with_its_last_whole_step(tmp_path: Path) -> None:
     log = write_run(tmp_path, steps=4, until_ms=600, status=None)
     with (log.with_suffix("") / "metrics.jsonl").open("a") as metrics:

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from bertbench.config import System
     from bertbench.launch.elsewhere import JobStart
 
-_RUNS_OF_A_RESULT = 10  # for BERT, by MLPerf's training rules
-
 
 def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `train`, the number of runs and the place."""
@@ -64,6 +62,7 @@ def launch(arguments: argparse.Namespace) -> int:
         raise ConfigError(f"{options}: words after -- are options for sbatch; add --on slurm, or leave them out")
     from bertbench.launch.elsewhere import ON_SLURM
     from bertbench.launch.run_options import run_reads
+    from compliance import runs_per_result
 
     modes = [run_reads(arguments.short)]
     if arguments.on == "slurm":
@@ -78,7 +77,7 @@ def launch(arguments: argparse.Namespace) -> int:
                 "once for each run, or set it to 1"
             )
         return train(arguments)
-    if arguments.runs >= _RUNS_OF_A_RESULT and "submitter" not in system.hardware.model_fields_set:
+    if arguments.runs >= runs_per_result("bert") and "submitter" not in system.hardware.model_fields_set:
         say(
             f"warning: hardware.submitter isn't set, so the logs name {system.hardware.submitter!r}; set it before "
             "runs that you will package"

@@ -3,7 +3,7 @@
 import argparse
 
 from bertbench.cli.arguments import add_flag, add_path, add_ruleset, emit
-from bertbench.common.paths import home
+from bertbench.common.paths import runs_folder
 
 
 def add_judge_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,16 +20,13 @@ def judge(arguments: argparse.Namespace) -> int:
 def add_package_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the runs to package, the submitter and the folder."""
     parser.add_argument(
-        "systems", nargs="+", metavar="SYSTEM", help="systems to package, each with ten runs in the results folder"
+        "systems", nargs="+", metavar="SYSTEM", help="systems to package, each with ten runs in the folder of --results"
     )
     add_path(parser, "--out", "DIR", "folder to write the package to, new or empty", required=True)
     parser.add_argument(
         "--submitter", required=True, metavar="ORG", help="name of the submitter in the system descriptions"
     )
-    add_path(
-        parser, "--results", "FOLDER", "folder with <system>/bert/result_<n>.txt (default: results/)",
-        default=home() / "results",
-    )  # fmt: skip
+    add_path(parser, "--results", "FOLDER", "folder with <system>/bert/result_<n>.txt (default: runs/, or LOGDIR)")
     add_ruleset(parser, "rules to judge by")
     add_flag(parser, "--allow-dirty", "also package sources and runs with uncommitted changes")
 
@@ -43,7 +40,7 @@ def package(arguments: argparse.Namespace) -> int:
         arguments.out,
         arguments.submitter,
         arguments.systems,
-        arguments.results,
+        arguments.results or runs_folder(),
         arguments.ruleset,
         arguments.allow_dirty,
     )

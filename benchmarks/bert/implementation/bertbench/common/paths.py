@@ -47,5 +47,5 @@ def runs_folder() -> Path:
 
 
 def home() -> Path:
-    """Return the folder of data/, runs/ and results/: the repository, or the working directory if installed."""
+    """Return the folder of data/ and runs/: the repository, or the working directory if installed."""
     return REPOSITORY or Path.cwd()

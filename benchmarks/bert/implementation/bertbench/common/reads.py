@@ -52,7 +52,10 @@ class Reads:
     """Whether it trains by these settings, so that one can switch off another (ONLY_WITH in config/given.py)."""
 
     def limit_on(self, setting: str) -> Unread | Choice | None:
-        """Return what keeps the command from honouring a setting of this dotted name; None if nothing does."""
+        """Return what keeps the command from honouring a setting of this dotted name.
+
+        None if nothing does: the command honours the setting, or the setting can't change the command's result.
+        """
         name = setting
         while name:
             if name in self.exceptions:

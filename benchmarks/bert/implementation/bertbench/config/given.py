@@ -158,7 +158,7 @@ def check_given(system: System, reads: Reads) -> None:
 
     A system for another task is refused as well.
     """
-    _check_task(system, reads)
+    check_task(system, reads)
     problems = []
     for setting in setting_names():
         if setting not in system.given:
@@ -193,7 +193,8 @@ def _not_read(setting: str, unread: Unread) -> str:
     return f"doesn't read {setting}; {unread.remedy}"
 
 
-def _check_task(system: System, reads: Reads) -> None:
+def check_task(system: System, reads: Reads) -> None:
+    """Raise ConfigError if a command can't take a system because of its task."""
     if reads.task in (None, system.task):
         return
     if system.task == "squad":

@@ -264,7 +264,7 @@ def _typed(content: JsonObject) -> System:
                 left_out.append((section, name))
     system = System.model_validate_json(json.dumps(content))
     for section, name in left_out:
-        del getattr(system, section).__dict__[name]
+        del getattr(system, section).__dict__[name]  # a frozen section refuses `del section.name`
     return system
 
 

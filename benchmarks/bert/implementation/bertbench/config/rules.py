@@ -12,7 +12,7 @@ from typing import Any
 
 from bertbench.common.section import UnsettledError
 from bertbench.config.optimizer import MOST_SUMMED_RANKS
-from bertbench.config.system import System
+from bertbench.config.system import System, scaled_to_its_batch
 from bertbench.model.options import FP8_STEP, without_fp8
 
 UNSCALED = ("fp32", "bf16", "auto")
@@ -171,15 +171,31 @@ def _scaled_betas_stay_positive(settings: System) -> str | None:
 
 
 def _a_scaled_schedule_has_steps(settings: System) -> str | None:
-    tuned_at, max_steps = settings.scale_from_batch, settings.schedule.max_steps
+    tuned_at, schedule = settings.scale_from_batch, settings.schedule
     if tuned_at is None or not settings.data.gives_one_batch:
         return None
-    if round(max_steps * tuned_at / settings.global_batch_size) >= 1:
+    for name, steps in (("max_steps", schedule.max_steps), ("decay_steps", schedule.decay_steps)):
+        if steps is not None and round(steps * tuned_at / settings.global_batch_size) < 1:
+            return (
+                f"scale_from_batch {tuned_at}: at global batch {settings.global_batch_size}, schedule.{name} {steps} "
+                "would become 0; raise it, or choose a smaller global batch"
+            )
+    return None
+
+
+def _a_scaled_schedule_is_possible(settings: System) -> str | None:
+    tuned_at = settings.scale_from_batch
+    if tuned_at is None or not settings.data.gives_one_batch or _a_scaled_schedule_has_steps(settings):
         return None
-    return (
-        f"scale_from_batch {tuned_at}: at global batch {settings.global_batch_size}, schedule.max_steps {max_steps} "
-        "would become 0; raise it, or choose a smaller global batch"
-    )
+    scaled = scaled_to_its_batch(settings)
+    for rule in _SCHEDULE_RULES:
+        problem = rule(scaled)
+        if problem is not None and rule(settings) is None:  # rounding made it impossible
+            return (
+                f"scale_from_batch {tuned_at}: with steps scaled to global batch {settings.global_batch_size} and "
+                f"rounded, {problem} (numbers of scaled steps)"
+            )
+    return None
 
 
 def _apex_skips_no_steps(settings: System) -> str | None:
@@ -326,17 +342,21 @@ GRAPH_RULES: tuple[Rule, ...] = (
     _replayed_attention_has_a_fixed_size,
 )
 
+_SCHEDULE_RULES: tuple[Rule, ...] = (
+    _warm_up_starts_by_the_first_step,
+    _warm_up_ends_within_the_run,
+    _decay_lasts_beyond_its_start,
+)
 MODEL_AND_STEP_RULES: tuple[Rule, ...] = (
     _heads_divide_the_hidden_size,
     _mimetic_weights_have_an_even_width,
     _model_knows_the_datas_vocabulary,
-    _warm_up_starts_by_the_first_step,
-    _warm_up_ends_within_the_run,
-    _decay_lasts_beyond_its_start,
+    *_SCHEDULE_RULES,
     _only_adam_is_scaled,
     _a_scale_rule_has_a_batch_to_scale_from,
     _scaled_betas_stay_positive,
     _a_scaled_schedule_has_steps,
+    _a_scaled_schedule_is_possible,
     *allow_only(
         {"optimizer.impl": ("auto", "torch", "triton")},
         where=lambda settings: settings.optimizer.sharded,

@@ -12,13 +12,14 @@ from bertbench.finetune.answers import Prediction
 from bertbench.finetune.squad_inputs import Inputs
 from bertbench.model.bert import Bert
 from bertbench.runs.files import ResultFiles
+from bertbench.runs.json_files import FINETUNING_LOG
 
 
 class FinetuneFiles(ResultFiles):
     """The log of a fine-tuning run, and the other files in the folder of `--out`."""
 
     def __init__(self, out: Path) -> None:
-        super().__init__(out / "mlperf_log.txt", out)
+        super().__init__(out / FINETUNING_LOG)
         self.scores = out / "scores.json"  # the inputs, and the scores of every epoch
 
     def write_predictions(self, predictions: Mapping[str, Prediction], scores: Mapping[str, object]) -> None:

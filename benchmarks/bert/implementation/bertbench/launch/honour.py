@@ -19,7 +19,7 @@ from typing import Any
 
 from bertbench.common.errors import ConfigError
 from bertbench.config import System, load_system
-from bertbench.config.given import Override, parsed_override
+from bertbench.config.given import Override, check_task, parsed_override
 from bertbench.launch.run_options import RunOptions
 from bertbench.launch.submission_name import SubmissionName, another_system, counts_packed_rows
 from bertbench.launch.variables import (
@@ -95,8 +95,11 @@ class _Honouring:
     def honour_all(self) -> None:
         """Honour them all. Raises ConfigError with every problem.
 
-        The order matters: the limits of a job and the seed depend on the number of runs. Only when all overrides are
-        known can the system be loaded, and the variables that must agree with it be compared.
+        1. Name the system, and count the runs, on which the seed and a job's limits depend.
+        2. Turn the variables of settings into overrides. Those that change the system become arguments; the others
+           agree with it.
+        3. Load the system, and compare with it the variables that must agree.
+        4. Say what became of all other variables.
         """
         self._system()
         self._runs()
@@ -104,8 +107,9 @@ class _Honouring:
         self._settings()
         self._time_limits()
         self._raise_problems()
-        agreeing = self._apply()
+        agreeing = self._apply_changes()
         system = load_system(self.arguments.system, self.arguments.overrides)
+        check_task(system, self.arguments.reads)
         agreeing += self._in_agreement(system)
         for name in self.configurations:
             self.problems += name.contradictions(system, self.set_by_arguments)
@@ -223,8 +227,8 @@ class _Honouring:
                 "or export NEXP and source the configuration file again"
             )
 
-    def _apply(self) -> list[Exported]:
-        """Let the overrides that change the system become arguments; return the variables of the others.
+    def _apply_changes(self) -> list[Exported]:
+        """Let the overrides that change the system become arguments; return the variables that agree with it.
 
         Raises ConfigError as `load_system` does.
         """

@@ -216,15 +216,16 @@ def _knowledge(failure: ProcessFailure) -> tuple[bool, ...]:
     A mistake of the user counts most, then another cause that a rank recorded, a kill, a stop, and a kill by a stop.
     """
     code = failure.exitcode
-    killed = code < 0
-    return (
-        code != TARGET_MISSED,  # a rank exits with it only after all ranks have ended normally
-        code != BertbenchError.exit_code,
-        not _reported(failure),
-        not killed or -code in SIGNALS,
-        code != PREEMPTED,
-        not killed,
+    was_killed = code < 0
+    knowledge = (
+        code == TARGET_MISSED,  # a rank exits with it only after all ranks have ended normally
+        code == BertbenchError.exit_code,  # a mistake of the user
+        _reported(failure),
+        was_killed and -code not in SIGNALS,
+        code == PREEMPTED,
+        was_killed,
     )
+    return tuple(not known for known in knowledge)  # false sorts before true
 
 
 def _reported(failure: ProcessFailure) -> bool:

@@ -14,19 +14,20 @@ from bertbench.config import System
 from bertbench.config.load import RUN_CONFIG
 from bertbench.data.store.manifest import VOCAB_NAME
 from bertbench.machine.provenance import provenance, with_software
+from bertbench.runs.json_files import METRICS, folder_of
 from bertbench.runs.trace import Trace
 from bertbench.runs.trace_format import TRACE_FILE
 
 
 class ResultFiles:
-    """The log of one run, result_<n>.txt, and its folder: result_<n>/ next to the log, unless another is given."""
+    """The log of one run, and the folder of its other files: result_<n>/ for result_<n>.txt."""
 
     SNAPSHOTS = "snapshots"
 
-    def __init__(self, log: Path, folder: Path | None = None) -> None:
+    def __init__(self, log: Path) -> None:
         self.log = log
-        self.folder = folder = folder or log.with_suffix("")
-        self.metrics = folder / "metrics.jsonl"  # one line for each step
+        self.folder = folder = folder_of(log)
+        self.metrics = folder / METRICS  # one line for each step
         self.arithmetic = folder / "arithmetic.json"  # number format and library of the matrix products
         self.trace = folder / TRACE_FILE  # where the time went, over all attempts of the run
         self.snapshots = folder / self.SNAPSHOTS  # one folder for each snapshot

@@ -1,6 +1,6 @@
 """Read the JSON files next to a run's log. A file may be missing, truncated because the run was killed, or malicious.
 
-The files of `result_3.txt` are in the folder `result_3`.
+The files of `result_3.txt` are in the folder `result_3`; a fine-tuning log is in one folder with its files.
 """
 
 import json
@@ -16,15 +16,22 @@ from compliance.read.source import CannotJudge, read_plain
 _LARGEST_OBJECT = 1 << 20  # bytes of a file with one object
 _LARGEST_RECORD = 256 << 20  # bytes of a file with an object in each line
 _MOST_POINTS = 200
+FINETUNING_LOG = "mlperf_log.txt"
+METRICS = "metrics.jsonl"
 Row = dict[str, Any]
 """A line of metrics.jsonl."""
 Points = list[tuple[float, float]]
 
 
+def folder_of(log: Path) -> Path:
+    """Return the folder of the files that belong to a run's log."""
+    return log.parent if log.name == FINETUNING_LOG else log.with_suffix("")
+
+
 def read_json(log: Path, name: str) -> dict[str, Any]:
     """Return the JSON object in a file in a log's folder; an empty one if there is none."""
     try:
-        return _json_object(read_plain(log.with_suffix("") / name, _LARGEST_OBJECT))
+        return _json_object(read_plain(folder_of(log) / name, _LARGEST_OBJECT))
     except CannotJudge:
         return {}
 
@@ -74,7 +81,7 @@ def _json_object(text: bytes) -> dict[str, Any]:
 
 def metric_rows(log: Path) -> Iterator[Row]:
     """Yield the steps in a log's metrics.jsonl."""
-    return json_lines(log.with_suffix("") / "metrics.jsonl")
+    return json_lines(folder_of(log) / METRICS)
 
 
 def thinned(points: Points) -> Points:

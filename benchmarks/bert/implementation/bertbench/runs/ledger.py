@@ -48,8 +48,8 @@ class _Stretch:
     """The step whose snapshot was taken."""
     waited_s: float
     """How many of its seconds were spent waiting for samples."""
-    cut: bool
-    """Whether its end is unknown, because the job was queued again."""
+    end_is_unknown: bool
+    """Whether no record says when it ended, because the job was queued again."""
 
 
 def ledger(activities: Sequence[Activity]) -> dict[str, float] | None:
@@ -90,7 +90,8 @@ def _stretches(activities: Sequence[Activity]) -> list[_Stretch]:
     for activity in activities:
         details = activity.details
         if activity.name == RESUMED:
-            stretches = _with_lost_work(stretches, details["step"], number(details.get("sign")))
+            last_heartbeat_s = number(details.get("sign"))
+            stretches = _with_lost_work(stretches, details["step"], last_heartbeat_s)
             continue
         if activity.name not in _RECORDED:
             continue
@@ -107,7 +108,7 @@ def _stretches(activities: Sequence[Activity]) -> list[_Stretch]:
                     ended=time_s,
                     step=begun.step,
                     waited_s=max(0.0, total_waited_s - waited_s),
-                    cut=queue_followed and not was_idle,
+                    end_is_unknown=queue_followed and not was_idle,
                 )
             )
             waited_s = total_waited_s
@@ -117,10 +118,11 @@ def _stretches(activities: Sequence[Activity]) -> list[_Stretch]:
     return stretches
 
 
-def _with_lost_work(stretches: list[_Stretch], step: int, sign: float | None) -> list[_Stretch]:
+def _with_lost_work(stretches: list[_Stretch], step: int, last_heartbeat_s: float | None) -> list[_Stretch]:
     """Return stretches in which work after a step's snapshot, or after the start, is lost work.
 
-    The last work counts up to `sign`, the run's last heartbeat; after that the run was idle or in a queue.
+    The last work counts up to the run's last heartbeat, in seconds since 1970. After that the run was idle or in a
+    queue.
     """
     snapshots = [place for place, stretch in enumerate(stretches) if stretch.step == step]
     if step and not snapshots:  # the trace has lost its beginning
@@ -132,14 +134,14 @@ def _with_lost_work(stretches: list[_Stretch], step: int, sign: float | None) ->
         if stretch.doing not in _WORK:
             outcome.append(stretch)
             continue
-        end = _end_of_last_work(stretch, sign) if place == last_work else stretch.ended
+        end = _end_of_last_work(stretch, last_heartbeat_s) if place == last_work else stretch.ended
         outcome.append(replace(stretch, doing=LOST, ended=end))
-        outcome.append(replace(stretch, doing=QUEUED if stretch.cut else IDLE, began=end))
+        outcome.append(replace(stretch, doing=QUEUED if stretch.end_is_unknown else IDLE, began=end))
     return outcome
 
 
-def _end_of_last_work(work: _Stretch, sign: float | None) -> float:
+def _end_of_last_work(work: _Stretch, last_heartbeat_s: float | None) -> float:
     """Return when the last work ended: at the last heartbeat if that is known, otherwise according to the records."""
-    if sign is not None and work.began < sign < work.ended:
-        return sign
-    return work.began if work.cut else work.ended  # no record says how long work continued before the queue
+    if last_heartbeat_s is not None and work.began < last_heartbeat_s < work.ended:
+        return last_heartbeat_s
+    return work.began if work.end_is_unknown else work.ended  # no record says how long work continued before the queue

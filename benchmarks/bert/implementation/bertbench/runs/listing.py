@@ -11,6 +11,7 @@ from bertbench.common.errors import ConfigError, DataError
 from bertbench.common.markup import cell
 from bertbench.common.paths import shown_path
 from bertbench.common.tables import aligned
+from bertbench.runs.json_files import METRICS, folder_of
 from bertbench.runs.judged_runs import JudgedRun
 from bertbench.runs.run_summary import RUNNING, RunSummary, read_summary, summary_of
 from bertbench.runs.tables import COLUMNS, cells
@@ -66,19 +67,21 @@ def list_text(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def each_growth(folders: Sequence[Path], every_s: float = _EVERY_S) -> Iterator[list[Path]]:
-    """Yield the logs in `folders` now, and again whenever they or their metrics have changed, until no run is running.
+    """Yield the logs in `folders` now, and again whenever they have changed, until no run is running.
+
+    A log has changed if it or its metrics have grown, or if its run no longer counts as running.
 
     Raises ConfigError for standard input, which can't be read again, and CannotJudge if a folder has no log.
     """
     if STDIN in folders:
         raise ConfigError("--follow reads files again and again; name a log or a folder instead of standard input")
-    seen: FileVersions = {}
+    seen: tuple[list[Path], FileVersions] | None = None
     while True:
         logs = [log for folder in folders for log in find_logs(folder)]
-        running = any(map(_is_running, logs))  # asked first: what a run writes from now on is a change
-        versions = _versions(logs)
-        if versions != seen:
-            seen = versions
+        running = [*filter(_is_running, logs)]  # asked first: what a run writes from now on is a change
+        now = running, _versions(logs)
+        if now != seen:
+            seen = now
             yield logs
         if not running:
             return
@@ -116,7 +119,7 @@ def _summary(log: Path) -> RunSummary:
 def _versions(logs: Sequence[Path]) -> FileVersions:
     versions = {}
     for log in logs:
-        for file in (log, log.with_suffix("") / "metrics.jsonl"):
+        for file in (log, folder_of(log) / METRICS):
             with suppress(OSError):
                 stat = file.stat()
                 versions[file] = (stat.st_size, stat.st_mtime_ns)

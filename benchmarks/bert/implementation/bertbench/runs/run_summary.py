@@ -21,7 +21,7 @@ from bertbench.common.errors import DataError
 from bertbench.common.published_results import MLPERF_TARGET
 from bertbench.config.layout import bubble_share
 from bertbench.runs.flop_rates import RunFlops, flops_of
-from bertbench.runs.json_files import Points, Row, metric_rows, read_flattened, read_json
+from bertbench.runs.json_files import METRICS, Points, Row, folder_of, metric_rows, read_flattened, read_json
 from bertbench.runs.ledger import wall_clock
 from bertbench.runs.log_spans import energy, evaluation_s, startup, startup_s
 from bertbench.runs.sample_counts import sample_counts
@@ -271,7 +271,7 @@ def _status(log: Path, facts: RunFacts, evaluations: tuple[MeasuredAccuracy, ...
 def _silence_s(log: Path) -> float:
     """Return the seconds since a run last wrote to its log or its metrics."""
     written = [0.0]
-    for path in (log, log.with_suffix("") / "metrics.jsonl"):
+    for path in (log, folder_of(log) / METRICS):
         with suppress(OSError):  # the file doesn't exist yet, was removed, or its file system is temporarily away
             written.append(path.stat().st_mtime)
     return time.time() - max(written)

@@ -10,7 +10,7 @@ from statistics import mean
 from typing import Any
 
 from bertbench.common.phases import BACKWARD, FORWARD, PHASES, STAGE_WAIT
-from bertbench.runs.json_files import json_lines
+from bertbench.runs.json_files import folder_of, json_lines
 from bertbench.runs.trace_format import BUCKETS, PASSES, PIPELINE, RESUMED, RUN, RUN_TRACK, STEPS, TRACE_FILE, Event
 from compliance.read.run import as_integer, number
 
@@ -101,7 +101,7 @@ class RunTrace:
 
 def read_trace(log: Path) -> RunTrace:
     """Return what the trace beside a log holds."""
-    return read_trace_file(log.with_suffix("") / TRACE_FILE)
+    return read_trace_file(folder_of(log) / TRACE_FILE)
 
 
 def read_trace_file(path: Path) -> RunTrace:
