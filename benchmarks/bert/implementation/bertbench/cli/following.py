@@ -107,6 +107,8 @@ def _follow(arguments: argparse.Namespace, folders: list[Path]) -> None:
         sys.stdout.flush()
     if not on_terminal:
         _report(arguments, folders)
+    if number == 0:
+        say("no run is in progress; start one first to follow it")
 
 
 def _list_runs(arguments: argparse.Namespace, folders: list[Path]) -> int:
