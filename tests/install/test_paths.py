@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bertbench.common.paths import REPOSITORY, data_folder, runs_folder
+from bertbench.common.paths import REPOSITORY, data_path, runs_folder
 from bertbench.config import load_system
 
 
@@ -14,11 +14,10 @@ def test_a_checkout_keeps_data_and_runs_in_the_repository(monkeypatch: pytest.Mo
     monkeypatch.delenv("LOGDIR", raising=False)
     monkeypatch.chdir(tmp_path)
     demo = load_system("cpu_demo").data.path
-    assert data_folder(demo) == REPOSITORY / "data" / "cpu_demo"
+    assert data_path(demo) == REPOSITORY / "data" / "cpu_demo"
     assert runs_folder() == REPOSITORY / "runs"
-    assert data_folder(str(tmp_path)) == tmp_path
-    assert data_folder("data/cpu_demo") == data_folder("cpu_demo")  # as older system files name it
+    assert data_path(str(tmp_path)) == tmp_path
     monkeypatch.setenv("DATADIR", "/elsewhere")
     monkeypatch.setenv("LOGDIR", "/logs")
-    assert data_folder(demo) == Path("/elsewhere/cpu_demo")  # DATADIR replaces data/, not what data/ lies in
+    assert data_path(demo) == Path("/elsewhere/cpu_demo")  # DATADIR replaces data/, not what data/ lies in
     assert runs_folder() == Path("/logs")

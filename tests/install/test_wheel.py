@@ -97,9 +97,7 @@ def test_an_installed_bertbench_answers_like_a_clone(site: Path, tmp_path: Path,
 
 
 def test_data_and_runs_are_in_the_working_directory_or_where_variables_say(site: Path, tmp_path: Path) -> None:
-    code = (
-        "from bertbench.common.paths import *; print(data_folder('demo'), data_folder('/abs'), runs_folder(), home())"
-    )
+    code = "from bertbench.common.paths import *; print(data_path('demo'), data_path('/abs'), runs_folder(), home())"
     said = installed(site, tmp_path, "-c", code).stdout.split()
     assert said == [f"{tmp_path}/data/demo", "/abs", f"{tmp_path}/runs", str(tmp_path)]
     said = installed(site, tmp_path, "-c", code, DATADIR="/d", LOGDIR="/l").stdout.split()

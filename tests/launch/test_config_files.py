@@ -10,6 +10,7 @@ from bertbench.common.errors import ConfigError
 from bertbench.common.paths import REPOSITORY
 from bertbench.config import load_system, system_names
 from bertbench.launch.honour import honour
+from bertbench.launch.run_options import TRAIN
 
 FOLDER = REPOSITORY / "benchmarks" / "bert"
 FILES = {
@@ -50,7 +51,7 @@ def sourced(*files: Path, shell: str = "sh", **exported: str) -> dict[str, str]:
 
 def honoured(variables: dict[str, str]) -> argparse.Namespace:
     arguments = argparse.Namespace(
-        system=None, runs=None, seed=None, overrides=[], on="slurm", dry_run=True, close=None
+        system=None, runs=None, seed=None, overrides=[], on="slurm", dry_run=True, close=None, reads=TRAIN
     )
     honour(arguments, variables)
     return arguments

@@ -148,7 +148,7 @@ def test_a_dirty_tree_and_runs_of_one_are_refused(tmp_path: Path) -> None:
     assert "result_6/run.json" in refused.stderr
     with (clone / "Makefile").open("a") as makefile:
         makefile.write("# changed\n")
-    refused = build("dirty")
+    refused = build("dirty", "--results", RESULTS)
     assert refused.returncode == 2
     assert "Makefile" in refused.stderr
     assert not (tmp_path / "dirty").exists()

@@ -133,18 +133,26 @@ def step_flop(system: System, number: int, hidden: int = 14, inner: int = 23, vo
     return flop
 
 
-def test_the_peak_is_measured_once_and_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    first, again = run_ranks(1, peaks, str(tmp_path))[0]
-    assert first == again
-    assert first > 1e-3
-    (stored,) = json.loads((tmp_path / "bertbench" / "peak.json").read_text()).values()
-    assert stored == first
+def test_the_peak_is_the_highest_that_any_run_measured(tmp_path: Path) -> None:
+    """A busy machine measures less than its peak, and an earlier, higher measurement counts."""
+    measured, stored, after_a_slow_run, after_a_fast_run = run_ranks(1, peaks, str(tmp_path))[0]
+    assert measured == stored
+    assert measured > 1e-3
+    assert after_a_slow_run > measured / 100
+    assert after_a_fast_run == 1e6
 
 
 def peaks(world: World, folder: str) -> list[float | None]:
+    """The first peak, what is stored then, and the peak if a much slower and a much faster run came before."""
     os.environ["XDG_CACHE_HOME"] = folder
-    return [peak_rate("fp32", world).tflops for _ in range(2)]
+    cache = Path(folder) / "bertbench" / "peak.json"
+    first = peak_rate("fp32", world).tflops
+    ((key, stored),) = json.loads(cache.read_text()).items()
+    later = []
+    for earlier in (first / 1e3 if first else None, 1e6):
+        cache.write_text(json.dumps({key: earlier}))
+        later.append(peak_rate("fp32", world).tflops)
+    return [first, stored, *later]
 
 
 RATES: list[dict[str, Any]] = [

@@ -5,7 +5,7 @@ from pathlib import Path
 from bertbench.checkpoint.run_weights import open_weights
 from bertbench.checkpoint.weights_file import Weights
 from bertbench.common.errors import ConfigError
-from bertbench.common.paths import data_folder, weights_file
+from bertbench.common.paths import data_path
 from bertbench.config import System
 from bertbench.config.closed import CHECKPOINT
 from bertbench.config.load import RUN_CONFIG
@@ -19,7 +19,7 @@ def check_start(system: System) -> None:
     """
     if system.model.checkpoint is None:
         return
-    path = weights_file(system.model.checkpoint)
+    path = data_path(system.model.checkpoint)
     source = check_weights(system, path).source
     if system.hardware.division == "closed" and not source.endswith(CHECKPOINT):
         raise ConfigError(
@@ -44,7 +44,7 @@ def weights_of(system: System) -> Path:
         return config.parent
     if system.model.checkpoint is None:
         raise ConfigError(f"{system.name}: has no model.checkpoint; name a weights file with --weights, or a run")
-    return weights_file(system.model.checkpoint)
+    return data_path(system.model.checkpoint)
 
 
 def check_weights(system: System, path: Path, entries: int | None = None) -> Weights:
@@ -58,7 +58,7 @@ def check_weights(system: System, path: Path, entries: int | None = None) -> Wei
     weights = open_weights(path)
     weights.check_fits(system.model.shape())
     if entries is None:
-        entries = Manifest.read(data_folder(system.data.path)).tokenizer.vocab_size
+        entries = Manifest.read(data_path(system.data.path)).tokenizer.vocab_size
     if entries > weights.real_vocab_size:
         raise ConfigError(
             f"{path}: has a vocabulary of {weights.real_vocab_size:,} entries, but the data's has {entries:,}; "

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bertbench.common.errors import ConfigError
-from bertbench.common.paths import data_folder
+from bertbench.common.paths import data_path
 from bertbench.common.reads import Reads
 from bertbench.common.system_faults import unwritable
 from compliance.read.record import answer_json
@@ -175,7 +175,7 @@ def _weights_setting(path: str) -> str:
     from bertbench.config.given import Override
 
     place = Path(path).absolute()
-    data = data_folder("").absolute()
+    data = data_path("").absolute()
     name = place.relative_to(data) if place.is_relative_to(data) else place
     value = str(name)
     with suppress(ValueError):  # a name such as 7 would be read as a number

@@ -15,7 +15,7 @@ from bertbench.cli.arguments import (
     system_of,
 )
 from bertbench.common.errors import ConfigError, DataError
-from bertbench.common.paths import data_folder, shown_path
+from bertbench.common.paths import data_path, shown_path
 from bertbench.common.progress import Progress
 from bertbench.common.reads import Reads
 from bertbench.common.system_faults import exists
@@ -161,7 +161,7 @@ def _by_system(arguments: argparse.Namespace, progress: "Progress") -> Made:
     system = system_of(arguments)
     if arguments.vocab and (option := system.given.get("data.recipe.vocab_size")):
         raise ConfigError(f"{option}: --vocab {arguments.vocab} already is a vocabulary; leave one of them out")
-    out = arguments.out or data_folder(system.data.path)
+    out = arguments.out or data_path(system.data.path)
     if arguments.vocab:
         _warn_of_case(arguments.vocab, progress)
     texts: Texts = {"text": arguments.text, "wiki": arguments.wiki}

@@ -18,21 +18,21 @@ SYSTEMS = _BENCHMARK / "systems"
 LAUNCH = _BENCHMARK / "launch"
 SCRIPTS_HOME = REPOSITORY or _SHARE
 """Folder of run_and_time.sh."""
+FINETUNING_LOG = "mlperf_log.txt"
+METRICS = "metrics.jsonl"
 
 
-def data_folder(path: str) -> Path:
-    """Return a dataset's folder: `path` in DATADIR if that is set, else in data/. An absolute `path` stays as it is."""
+def data_path(path: str) -> Path:
+    """Return the place of a dataset or of weights: in DATADIR if that is set, else in data/.
+
+    An absolute `path` stays as it is.
+    """
     return Path(os.environ.get("DATADIR") or home() / "data") / path
 
 
 def cache_folder() -> Path:
     """Return the user's cache folder, which saves later runs from measuring and compiling again."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bertbench"
-
-
-def weights_file(path: str) -> Path:
-    """Return the path of a system's weights file, which is in DATADIR or data/, as datasets are."""
-    return data_folder(path)
 
 
 def shown_path(path: Path) -> str:
@@ -49,3 +49,11 @@ def runs_folder() -> Path:
 def home() -> Path:
     """Return the folder of data/ and runs/: the repository, or the working directory if installed."""
     return REPOSITORY or Path.cwd()
+
+
+def folder_of(log: Path) -> Path:
+    """Return the folder of the files that belong to a run's log.
+
+    The files of result_3.txt are in the folder result_3; a fine-tuning log is in one folder with its files.
+    """
+    return log.parent if log.name == FINETUNING_LOG else log.with_suffix("")

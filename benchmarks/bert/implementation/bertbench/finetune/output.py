@@ -7,12 +7,12 @@ from pathlib import Path
 from bertbench.checkpoint.safetensors_files import writing
 from bertbench.checkpoint.weights_file import write_weights
 from bertbench.common.errors import ConfigError
+from bertbench.common.paths import FINETUNING_LOG
 from bertbench.common.system_faults import unwritable
 from bertbench.finetune.answers import Prediction
 from bertbench.finetune.squad_inputs import Inputs
 from bertbench.model.bert import Bert
 from bertbench.runs.files import ResultFiles
-from bertbench.runs.json_files import FINETUNING_LOG
 
 
 class FinetuneFiles(ResultFiles):

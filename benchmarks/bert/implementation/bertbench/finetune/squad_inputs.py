@@ -7,7 +7,7 @@ from typing import Self
 from bertbench.checkpoint.start import check_weights, one_checkpoint
 from bertbench.checkpoint.weights_file import Weights
 from bertbench.common.errors import ConfigError
-from bertbench.common.paths import weights_file
+from bertbench.common.paths import data_path
 from bertbench.config import System
 from bertbench.data.store.manifest import file_sha256
 from bertbench.data.text.vocabulary import Vocabulary
@@ -45,7 +45,7 @@ class Inputs:
         if weights_path is not None:
             one_checkpoint(system, "--weights", weights_path)
         elif system.model.checkpoint is not None:
-            weights_path = weights_file(system.model.checkpoint)
+            weights_path = data_path(system.model.checkpoint)
         weights = check_weights(system, weights_path, len(vocabulary)) if weights_path else None
         asked = read_squad(train)
         kept = trainable(train, asked)

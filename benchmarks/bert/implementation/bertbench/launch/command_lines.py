@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, get_args
 
 from bertbench.common.errors import ConfigError
-from bertbench.common.paths import LAUNCH, SCRIPTS_HOME, data_folder, runs_folder
+from bertbench.common.paths import LAUNCH, SCRIPTS_HOME, data_path, runs_folder
 from bertbench.config import System
 from bertbench.launch.image import Starter, can_start, image_for, starters_of
 from bertbench.launch.run_options import RUN, RunOptions
@@ -219,7 +219,7 @@ def _site_variables(*names: str, prefixes: tuple[str, ...] = ()) -> dict[str, st
 
 def _folders() -> dict[str, str]:
     """Return the variables by which other processes find data and results."""
-    return {"DATADIR": str(data_folder("").absolute()), "LOGDIR": str(runs_folder().absolute())}
+    return {"DATADIR": str(data_path("").absolute()), "LOGDIR": str(runs_folder().absolute())}
 
 
 def _record(job: Job) -> dict[str, str]:

@@ -17,7 +17,7 @@ from torch import distributed
 
 import compliance
 from bertbench.common.errors import BertbenchError, RunError
-from bertbench.common.paths import PACKAGE, data_folder, runs_folder, weights_file
+from bertbench.common.paths import PACKAGE, data_path, runs_folder
 from bertbench.common.phase_clock import wait_for_device
 from bertbench.common.system_faults import unreadable, unwritable
 from bertbench.config import System
@@ -97,7 +97,7 @@ def _describe_data(system: System, problems: list[str]) -> str:
     Add what can't be read, or couldn't be trained on, to `problems`.
     """
     folders = dict.fromkeys((system.data.path, system.data.eval_path or system.data.path))  # each once
-    manifests = [data_folder(folder) / MANIFEST_NAME for folder in folders]
+    manifests = [data_path(folder) / MANIFEST_NAME for folder in folders]
     facts = [_fact_of_file(path, _digest_of_file, problems) for path in manifests]
     if _UNREADABLE not in facts:
         try:
@@ -105,7 +105,7 @@ def _describe_data(system: System, problems: list[str]) -> str:
         except BertbenchError as error:
             problems.append(str(error))
     if system.model.checkpoint is not None:
-        facts.append(_fact_of_file(weights_file(system.model.checkpoint), _size_of_file, problems))
+        facts.append(_fact_of_file(data_path(system.model.checkpoint), _size_of_file, problems))
     return " ".join(facts)
 
 

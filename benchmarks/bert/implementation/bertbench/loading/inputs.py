@@ -5,7 +5,7 @@ import shlex
 from pathlib import Path
 
 from bertbench.common.errors import ConfigError, DataError
-from bertbench.common.paths import data_folder, weights_file
+from bertbench.common.paths import data_path
 from bertbench.common.system_faults import exists
 from bertbench.config import System
 from bertbench.config.closed import EVALUATION_SAMPLES, MAX_PREDICTIONS
@@ -66,7 +66,7 @@ def missing_inputs(system: System) -> list[str]:
     TEXT and INPUT in a command are MLCommons' downloaded folders (docs/data.md).
     """
     problems = _missing_datasets(system)
-    if system.model.checkpoint is not None and not (path := weights_file(system.model.checkpoint)).exists():
+    if system.model.checkpoint is not None and not (path := data_path(system.model.checkpoint)).exists():
         problems.append(
             f"{path}: found no weights; make them from MLCommons' checkpoint (docs/data.md) with `bertbench "
             "checkpoint import --from-tf INPUT/tf1_ckpt/model.ckpt-28252 --config INPUT/bert_config.json --out "
@@ -83,7 +83,7 @@ def _missing_datasets(system: System) -> list[str]:
 def _folder(system: System, name: SplitName) -> Path:
     """Return the folder of one split."""
     evaluation = name == "eval" and system.data.eval_path
-    return data_folder(evaluation or system.data.path)
+    return data_path(evaluation or system.data.path)
 
 
 def _making(system: System, name: SplitName) -> str:
@@ -119,7 +119,7 @@ def open_split(system: System, name: SplitName) -> Dataset:
             f"{folder}: the vocabulary has {entries:,} entries, but model.vocab_size is {system.model.vocab_size:,}; "
             f"raise model.vocab_size to at least {entries:,}"
         )
-    if folder == data_folder(system.data.path):
+    if folder == data_path(system.data.path):
         check_recipe(system, folder)
     split = Dataset.open(folder, name)
     if split.split.longest > system.model.max_positions:

@@ -10,7 +10,7 @@ from torch import nn
 
 from bertbench.checkpoint.start import check_weights
 from bertbench.common.errors import BertbenchError, ConfigError
-from bertbench.common.paths import weights_file
+from bertbench.common.paths import data_path
 from bertbench.config import System
 from bertbench.config.given import check_given
 from bertbench.config.layout import vocabulary_rows
@@ -187,8 +187,8 @@ def _missing(system: System) -> tuple[list[str], Dataset | None]:
     checkpoint = system.model.checkpoint
     try:
         training = open_split(system, "train")
-        if checkpoint is not None and weights_file(checkpoint).exists():
-            check_weights(system, weights_file(checkpoint))
+        if checkpoint is not None and data_path(checkpoint).exists():
+            check_weights(system, data_path(checkpoint))
     except BertbenchError as error:
         problems.append(str(error))
     try:

@@ -12,7 +12,7 @@ import numpy as np
 from bertbench.balance.plan import STRATIFIED, Planner, Shares, efficiency
 from bertbench.balance.random_samples import draw_lengths, predictions
 from bertbench.common.errors import DataError, check_whole_number
-from bertbench.common.paths import data_folder
+from bertbench.common.paths import data_path
 from bertbench.common.reads import Reads
 from bertbench.common.seeding import derive
 from bertbench.common.system_faults import exists
@@ -102,7 +102,7 @@ def plan_step(system: System, step: int = 1, seed: int = 1) -> StepAssignment:
     check_given(system, PLAN)
     check_whole_number("step", step, least=1)
     check_whole_number("seed", seed, least=0)
-    has_data = exists(data_folder(system.data.path), DataError)
+    has_data = exists(data_path(system.data.path), DataError)
     entries, source = index_to_plan(system, open_split(system, "train") if has_data else None)
     planner = make_planner(system, entries, derive(seed, "data"))
     plan = planner.plan(step - 1)

@@ -8,13 +8,12 @@ from pathlib import Path
 
 from bertbench.common.errors import BertbenchError, ConfigError, RunError
 from bertbench.common.json_object import JsonObject
-from bertbench.common.paths import data_folder
+from bertbench.common.paths import METRICS, data_path, folder_of
 from bertbench.common.system_faults import exists, unwritable
 from bertbench.config import System
 from bertbench.config.load import RUN_CONFIG
 from bertbench.data.store.manifest import VOCAB_NAME
 from bertbench.machine.provenance import provenance, with_software
-from bertbench.runs.json_files import METRICS, folder_of
 from bertbench.runs.trace import Trace
 from bertbench.runs.trace_format import TRACE_FILE
 
@@ -53,7 +52,7 @@ class ResultFiles:
         with _writing(self.folder):
             self.folder.mkdir(exist_ok=True)
             if vocabulary is None:
-                vocabulary = data_folder(system.data.path) / VOCAB_NAME
+                vocabulary = data_path(system.data.path) / VOCAB_NAME
             if vocabulary.is_file():
                 shutil.copyfile(vocabulary, self.vocabulary)
         self.write(RUN_CONFIG, configuration or system.model_dump(mode="json", by_alias=True))

@@ -1,6 +1,6 @@
 """Read the JSON files next to a run's log. A file may be missing, truncated because the run was killed, or malicious.
 
-The files of `result_3.txt` are in the folder `result_3`; a fine-tuning log is in one folder with its files.
+`folder_of` (common/paths.py) says which folder belongs to a log.
 """
 
 import json
@@ -11,21 +11,15 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from bertbench.common.paths import METRICS, folder_of
 from compliance.read.source import CannotJudge, read_plain
 
 _LARGEST_OBJECT = 1 << 20  # bytes of a file with one object
 _LARGEST_RECORD = 256 << 20  # bytes of a file with an object in each line
 _MOST_POINTS = 200
-FINETUNING_LOG = "mlperf_log.txt"
-METRICS = "metrics.jsonl"
 Row = dict[str, Any]
 """A line of metrics.jsonl."""
 Points = list[tuple[float, float]]
-
-
-def folder_of(log: Path) -> Path:
-    """Return the folder of the files that belong to a run's log."""
-    return log.parent if log.name == FINETUNING_LOG else log.with_suffix("")
 
 
 def read_json(log: Path, name: str) -> dict[str, Any]:

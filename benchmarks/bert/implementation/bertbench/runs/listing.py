@@ -9,9 +9,8 @@ from typing import Any
 
 from bertbench.common.errors import ConfigError, DataError
 from bertbench.common.markup import cell
-from bertbench.common.paths import shown_path
+from bertbench.common.paths import METRICS, folder_of, shown_path
 from bertbench.common.tables import aligned
-from bertbench.runs.json_files import METRICS, folder_of
 from bertbench.runs.judged_runs import JudgedRun
 from bertbench.runs.run_summary import RUNNING, RunSummary, read_summary, summary_of
 from bertbench.runs.tables import COLUMNS, cells

@@ -18,10 +18,11 @@ from types import MappingProxyType
 from typing import Any
 
 from bertbench.common.errors import DataError
+from bertbench.common.paths import METRICS, folder_of
 from bertbench.common.published_results import MLPERF_TARGET
 from bertbench.config.layout import bubble_share
 from bertbench.runs.flop_rates import RunFlops, flops_of
-from bertbench.runs.json_files import METRICS, Points, Row, folder_of, metric_rows, read_flattened, read_json
+from bertbench.runs.json_files import Points, Row, metric_rows, read_flattened, read_json
 from bertbench.runs.ledger import wall_clock
 from bertbench.runs.log_spans import energy, evaluation_s, startup, startup_s
 from bertbench.runs.sample_counts import sample_counts

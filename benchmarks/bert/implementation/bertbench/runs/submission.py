@@ -12,7 +12,7 @@ import numpy as np
 from mlperf_logging.mllog import constants
 
 from bertbench.balance.plan import STRATIFIED, Planner
-from bertbench.common.paths import data_folder
+from bertbench.common.paths import data_path
 from bertbench.config import System
 from bertbench.config.sections import Status
 from bertbench.data.store.manifest import MANIFEST_NAME, Manifest
@@ -52,7 +52,7 @@ def _hyperparameters(system: System) -> dict[str, Any]:
     """Return hyper-parameters under MLPerf's names, or the names in published logs."""
     optimizer = system.optimizer
     schedule = system.learning_rate
-    data = data_folder(system.data.path)
+    data = data_path(system.data.path)
     logged = {
         constants.GLOBAL_BATCH_SIZE: system.global_batch_size,
         "d_batch_size": system.samples_per_pass,

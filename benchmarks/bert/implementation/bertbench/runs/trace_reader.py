@@ -9,8 +9,9 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from bertbench.common.paths import folder_of
 from bertbench.common.phases import BACKWARD, FORWARD, PHASES, STAGE_WAIT
-from bertbench.runs.json_files import folder_of, json_lines
+from bertbench.runs.json_files import json_lines
 from bertbench.runs.trace_format import BUCKETS, PASSES, PIPELINE, RESUMED, RUN, RUN_TRACK, STEPS, TRACE_FILE, Event
 from compliance.read.run import as_integer, number
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bertbench.common.paths import weights_file
+from bertbench.common.paths import data_path
 from bertbench.common.seeding import derive
 from bertbench.config import System
 from bertbench.data.store.columns import Integers
@@ -124,5 +124,5 @@ def initial_model(system: System, seed: int, held: Iterable[str] | None = None) 
     else:
         from bertbench.checkpoint.run_weights import open_weights  # noqa: PLC0415 - only a run with a checkpoint reads one
 
-        open_weights(weights_file(system.model.checkpoint)).put_into(model)
+        open_weights(data_path(system.model.checkpoint)).put_into(model)
     return model

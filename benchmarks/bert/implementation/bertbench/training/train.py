@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from time import perf_counter
 
 from bertbench.common.errors import CheckpointError
-from bertbench.common.paths import data_folder, shown_path, weights_file
+from bertbench.common.paths import data_path, shown_path
 from bertbench.config import System
 from bertbench.data.store.manifest import Manifest
 from bertbench.distributed.preemption import Preemption, stop_at_once
@@ -168,5 +168,5 @@ def _vocabulary_entries(system: System) -> int:
     if system.model.checkpoint is not None:
         from bertbench.checkpoint.start import check_weights  # noqa: PLC0415 - for runs that start from weights
 
-        return check_weights(system, weights_file(system.model.checkpoint)).real_vocab_size
-    return Manifest.read(data_folder(system.data.path)).tokenizer.vocab_size
+        return check_weights(system, data_path(system.model.checkpoint)).real_vocab_size
+    return Manifest.read(data_path(system.data.path)).tokenizer.vocab_size
