@@ -32,7 +32,6 @@ def demo_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ["communication.compression=bf16", "clip.mode=bucket", "clip.max_norm=0.5"],
         ["communication.bucket_mb=0.25"],
         ["precision.compute=fp16"],
-        ["optimizer.sharded=true"],
     ],
     ids=" ".join,
 )
