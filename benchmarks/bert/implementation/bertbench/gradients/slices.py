@@ -64,13 +64,15 @@ class LogicalSlices(LogicalTensors):
             gradients = buckets.my_slice(bucket.gradients)
             slice_begin = buckets.place * weights.numel()
             slice_end = slice_begin + weights.numel()
-            for whole in self._logical_ranges(bucket):
-                begin = max(whole.begin, slice_begin)
-                end = min(whole.end, slice_end)
+            for tensor_range in self._logical_ranges(bucket):
+                begin = max(tensor_range.begin, slice_begin)
+                end = min(tensor_range.end, slice_end)
                 if begin < end:
                     self.weights.append(weights[begin - slice_begin : end - slice_begin])
                     self._gradients.append(gradients[begin - slice_begin : end - slice_begin])
-                    self._pieces.append(_OwnPiece(whole.parameter, whole.part, begin - whole.begin))
+                    self._pieces.append(
+                        _OwnPiece(tensor_range.parameter, tensor_range.part, begin - tensor_range.begin)
+                    )
         first_numbers = dict(zip(self._counts, accumulate(self._counts.values(), initial=0), strict=False))
         self.numbers = [first_numbers[piece.parameter] + piece.part for piece in self._pieces]
         """For each piece, the index of its logical tensor among those of all the parameters; each occurs once."""
